@@ -45,7 +45,7 @@ static void usage(FILE *to)
           "Measures operations of Portals between two processes, checks their data, and prints a table.\n"
           "\n"
           "latency    Half of the round trip of a PtlPut and the put that answers it: mean and median.\n"
-          "  -bytes B          of a put (default 8)\n"
+          "  -bytes B          of a put (default 8); 0: nothing but the event\n"
           "  -change WHAT      what of a put changes each time: all (default) or ends. MPI's PingPong\n"
           "                    changes nothing\n"
           "bandwidth  PtlPut of one block after another, 16 on the way, in MB/s (10^6 bytes a second).\n"
@@ -225,7 +225,8 @@ static void change(unsigned char *out, size_t bytes, unsigned char value, int is
 {
     if (is_all)
         memset(out, value, bytes);
-    out[0] = out[bytes - 1] = value;
+    else if (bytes > 0)
+        out[0] = out[bytes - 1] = value;
 }
 
 static void latency(size_t bytes, int rounds, int changes_all)
@@ -243,12 +244,12 @@ static void latency(size_t bytes, int rounds, int changes_all)
             change(out, bytes, (unsigned char) round, changes_all);
             MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
             await(arrived, (ptl_size_t) round + 1);
-            errors += in[0] != (round & 0xff) || in[bytes - 1] != (round & 0xff);
+            errors += bytes > 0 && (in[0] != (round & 0xff) || in[bytes - 1] != (round & 0xff));
         } else {
             await(arrived, (ptl_size_t) round + 1);
             if (changes_all)
                 memcpy(out, in, bytes);
-            else
+            else if (bytes > 0)
                 change(out, bytes, in[0] == in[bytes - 1] ? in[0] : (unsigned char) ~round, 0);
             MUST(PtlPut(descriptor, 0, bytes, PTL_NO_ACK_REQ, peer.id, peer.table, 0, 0, NULL, 0));
         }
@@ -469,7 +470,7 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "-bytes") == 0)
-            bytes = number(argv[i], value, 1, 64L << 20);
+            bytes = number(argv[i], value, strcmp(experiment, "latency") != 0, 64L << 20);
         else if (strcmp(argv[i], "-rounds") == 0)
             rounds = number(argv[i], value, 1, kMostRounds);
         else if (strcmp(argv[i], "-work") == 0)

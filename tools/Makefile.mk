@@ -52,6 +52,7 @@ tools_sources = \
 	tools/json_writer.h \
 	tools/node_probe.cc \
 	tools/node_probe.h \
+	tools/program.h \
 	tools/text_table.cc \
 	tools/text_table.h \
 	tools/trace_clock.cc \

@@ -10,11 +10,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <iterator>
 #include <optional>
@@ -26,6 +24,7 @@
 #include "check/check_report.h"
 #include "check/node_check.h"
 #include "info_report.h"
+#include "program.h"
 
 namespace ch3_offload {
 namespace {
@@ -74,7 +73,6 @@ int check(const std::string& hosts_text, CheckOptions options, bool as_json) {
     error = write_json(checked, findings, stdout);
   } else {
     fmt::print("{}", render(checked, findings));
-    if (std::fflush(stdout) != 0) error = errno;
   }
   if (error != 0) return complain(fmt::format("standard output: {}", std::strerror(error)));
   return std::ranges::any_of(findings, &CheckFinding::is_wrong) ? 1 : 0;
@@ -134,7 +132,6 @@ int run(int argc, char** argv) {
     error = write_json(environment, shown, stdout);
   } else {
     fmt::print("{}", as_settings_file ? render_settings_file(environment) : render_text(environment, shown));
-    if (std::fflush(stdout) != 0) error = errno;
   }
   if (error != 0) return complain(fmt::format("standard output: {}", std::strerror(error)));
 
@@ -151,9 +148,5 @@ int run(int argc, char** argv) {
 }  // namespace ch3_offload
 
 int main(int argc, char** argv) {
-  try {
-    return ch3_offload::run(argc, argv);
-  } catch (const std::exception& error) {
-    return ch3_offload::complain(error.what());
-  }
+  return ch3_offload::run_program("ch3-offload-info", ch3_offload::run, argc, argv);
 }

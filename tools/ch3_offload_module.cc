@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "modules/simulated_group.h"
+#include "program.h"
 #include "text_table.h"
 
 namespace ch3_offload {
@@ -199,10 +199,5 @@ int main_of(int argc, char** argv) {
 }  // namespace ch3_offload
 
 int main(int argc, char** argv) {
-  try {
-    return ch3_offload::main_of(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "ch3-offload-module: %s\n", error.what());
-    return 1;
-  }
+  return ch3_offload::run_program("ch3-offload-module", ch3_offload::main_of, argc, argv);
 }

@@ -12,12 +12,12 @@
 #include <clocale>
 #include <cstdio>
 #include <cstring>
-#include <exception>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "program.h"
 #include "trace_file.h"
 #include "trace_job.h"
 #include "trace_json.h"
@@ -188,12 +188,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::setlocale(LC_CTYPE, "");
-  try {
-    const int status = ch3_offload::run(argc, argv);
-    if (std::fflush(stdout) != 0 && status == 0)
-      return ch3_offload::complain(fmt::format("standard output: {}", std::strerror(errno)));
-    return status;
-  } catch (const std::exception& error) {
-    return ch3_offload::complain(error.what());
-  }
+  return ch3_offload::run_program("ch3-offload-trace", ch3_offload::run, argc, argv);
 }

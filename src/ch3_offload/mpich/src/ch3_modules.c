@@ -246,6 +246,26 @@ static void end_trouble(ch3_offload_modules_t * modules)
     PMPI_Wait(&modules->trouble, MPI_STATUS_IGNORE);
 }
 
+static void free_comm(MPI_Comm * comm)
+{
+    if (*comm == MPI_COMM_NULL)
+        return;
+    drop_messages(*comm);
+    PMPI_Comm_free(comm);
+}
+
+/* Of which the processor knows nothing any more. */
+static void free_group(ch3_offload_modules_t *modules)
+{
+    end_trouble(modules);
+    for (reap(modules, TRUE); modules->pending != NULL; reap(modules, TRUE))
+        if (make_progress(modules) != MPI_SUCCESS)
+            break;
+    free_comm(&modules->control);
+    free_comm(&modules->data);
+    MPL_free(modules);
+}
+
 EXPORTED int ch3_offload_modules_open(MPI_Comm comm, ch3_offload_modules_t **modules)
 {
     static unsigned opened = 0;
@@ -301,12 +321,7 @@ EXPORTED int ch3_offload_modules_open(MPI_Comm comm, ch3_offload_modules_t **mod
   fn_fail:
     if (is_told)
         ask(made, CH3_OFFLOAD_MODULE_CLOSE, NULL, NULL, 0, NULL, 0);
-    end_trouble(made);
-    if (made->control != MPI_COMM_NULL)
-        PMPI_Comm_free(&made->control);
-    if (made->data != MPI_COMM_NULL)
-        PMPI_Comm_free(&made->data);
-    MPL_free(made);
+    free_group(made);
     return mpi_errno == MPI_ERR_NO_MEM ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
 }
 
@@ -322,15 +337,7 @@ EXPORTED int ch3_offload_modules_close(ch3_offload_modules_t **modules)
     mpi_errno = PMPI_Barrier(one->control);
     if (ask(one, CH3_OFFLOAD_MODULE_CLOSE, NULL, NULL, 0, NULL, 0) != MPI_SUCCESS)
         mpi_errno = MPI_ERR_OTHER;
-    end_trouble(one);
-    drop_messages(one->control);
-    drop_messages(one->data);
-    for (reap(one, TRUE); one->pending != NULL; reap(one, TRUE))
-        if (make_progress(one) != MPI_SUCCESS)
-            break;
-    PMPI_Comm_free(&one->control);
-    PMPI_Comm_free(&one->data);
-    MPL_free(one);
+    free_group(one);
     *modules = NULL;
     return mpi_errno == MPI_SUCCESS ? MPI_SUCCESS : MPI_ERR_OTHER;
 }
