@@ -129,8 +129,8 @@ class Attack {
   /// With the right checksum, whatever else is in it; often with the next number.
   void frame(Input& input, std::span<const std::byte> body) {
     CheckedHeader header;
-    header.number = input.flag() ? next_++ : input.u8();
-    header.received = input.flag() ? 0 : input.u8();
+    header.number = kFirstFrame + (input.flag() ? next_++ : input.u8());
+    header.received = kFirstFrame + (input.flag() ? 0 : input.u8());
     header.kind = static_cast<CheckedKind>(input.below(9));
     std::vector<std::byte> bytes(sizeof header + body.size());
     std::memcpy(bytes.data(), &header, sizeof header);

@@ -30,7 +30,7 @@ Delivery CheckedProvider::on_frame(CheckedEndpoint& peer, std::span<const std::b
     ask_again(peer);
     return Delivery::kTaken;
   }
-  if (header.kind == Kind{} || header.kind >= Kind::kEnd || (header.received != 0 && !peer.sent) ||
+  if (header.kind == Kind{} || header.kind >= Kind::kEnd || (header.received != kFirstFrame && !peer.sent) ||
       (peer.sent && !peer.sent->received(header.received))) {
     fail(peer, "it has sent what makes no sense");
     return Delivery::kTaken;

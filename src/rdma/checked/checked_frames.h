@@ -30,9 +30,12 @@ enum class CheckedKind : std::uint8_t {
 };
 constexpr bool is_numbered(CheckedKind kind) noexcept { return kind <= CheckedKind::kWrong; }
 
+/// The first number. Numbers begin anew soon, so that whatever a test sends does so, not only a job of weeks.
+inline constexpr std::uint32_t kFirstFrame = UINT32_MAX - 15;
+
 struct CheckedHeader {
   std::uint32_t checksum = 0;  ///< CRC32C of all that follows it in the slot.
-  std::uint32_t number = 0;  ///< Its number, from 0; of a frame without one, that of the next one to be sent.
+  std::uint32_t number = 0;    ///< Its own; of a frame without one, that of the next one to be sent.
   std::uint32_t received = 0;  ///< The number of the next frame that the sender of this one awaits.
   CheckedKind kind{};
   std::array<std::byte, 3> reserved{};

@@ -80,21 +80,21 @@ struct CheckedEndpoint final : Endpoint {
 
   const PeerId id;
   State state = State::kUp;
-  Endpoint* below = nullptr;       ///< Null: not connected to it.
-  std::optional<SentFrames> sent;  ///< There if `below` is, until it is down.
-  std::span<std::byte> slot;       ///< Of the provider below, for what was reserved.
-  std::uint32_t awaited = 0;       ///< The number of its next frame.
-  std::uint32_t told = 0;          ///< `awaited`, as the peer was last told.
-  std::size_t untold_bytes = 0;    ///< That have arrived since.
-  std::uint64_t heard_in = 0;      ///< The number of the poll() in which its last frame came.
-  std::uint64_t connect_in = 0;    ///< The number of the poll() in which to try again to connect. kNever.
-  unsigned asked = 0;              ///< So often it was asked for the frame that is awaited.
-  std::size_t lacked_bytes = 0;    ///< For so long a slot there was no room. 0: there was.
-  bool has_parts = false;          ///< The last frames left by commit_part().
-  bool lacks = false;              ///< A frame was damaged, and its repetition has not come.
-  bool must_ask = false;           ///< For that.
-  bool must_tell = false;          ///< What was received, at once.
-  bool is_listed = false;          ///< In CheckedProvider::attended_.
+  Endpoint* below = nullptr;            ///< Null: not connected to it.
+  std::optional<SentFrames> sent;       ///< There if `below` is, until it is down.
+  std::span<std::byte> slot;            ///< Of the provider below, for what was reserved.
+  std::uint32_t awaited = kFirstFrame;  ///< The number of its next frame.
+  std::uint32_t told = kFirstFrame;     ///< `awaited`, as the peer was last told.
+  std::size_t untold_bytes = 0;         ///< That have arrived since.
+  std::uint64_t heard_in = 0;           ///< The number of the poll() in which its last frame came.
+  std::uint64_t connect_in = 0;  ///< The number of the poll() in which to try again to connect. kNever.
+  unsigned asked = 0;            ///< So often it was asked for the frame that is awaited.
+  std::size_t lacked_bytes = 0;  ///< For so long a slot there was no room. 0: there was.
+  bool has_parts = false;        ///< The last frames left by commit_part().
+  bool lacks = false;            ///< A frame was damaged, and its repetition has not come.
+  bool must_ask = false;         ///< For that.
+  bool must_tell = false;        ///< What was received, at once.
+  bool is_listed = false;        ///< In CheckedProvider::attended_.
   std::uint32_t first_stalled = kNoWrite;  ///< Writes that are complete or must be repeated: the oldest.
   std::uint32_t last_stalled = kNoWrite;
   std::vector<Arrived> arrived;

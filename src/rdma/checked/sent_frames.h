@@ -4,7 +4,7 @@
 //   oldest            next to be sent        end
 //     │  sent, not acknowledged  │  not sent    │  free …
 //
-// Frames are numbered from 0, modulo 2^32. Threads: one. Allocation: the constructor.
+// Frames are numbered from kFirstFrame on, modulo 2^32. Threads: one. Allocation: the constructor.
 
 #pragma once
 
@@ -13,6 +13,8 @@
 #include <memory>
 #include <optional>
 #include <span>
+
+#include "rdma/checked/checked_frames.h"
 
 namespace ch3_offload {
 
@@ -65,7 +67,7 @@ class SentFrames {
   };
   struct Cursor {
     std::uint64_t at = 0;  ///< Only grows; the place in the ring is modulo its size.
-    std::uint32_t number = 0;
+    std::uint32_t number = kFirstFrame;
   };
   static constexpr std::uint32_t kSkip = UINT32_MAX;
 
@@ -82,7 +84,7 @@ class SentFrames {
   const std::unique_ptr<std::byte[]> memory_;
   Cursor oldest_, unsent_, end_;
   std::uint64_t reserved_at_ = 0;
-  std::uint32_t most_sent_ = 0;  ///< Frames with lower numbers were sent, once at least.
+  std::uint32_t most_sent_ = kFirstFrame;  ///< Frames with lower numbers were sent, once at least.
 };
 
 constexpr std::size_t SentFrames::bytes_for(std::size_t longest_bytes) noexcept {

@@ -88,8 +88,10 @@ class CheckedProviderTest : public testing::Test {
     for (int i = 0; i < steps; ++i) step();
   }
 
-  /// As the peer's CheckedProvider would send it.
+  /// As the peer's CheckedProvider would send it. Numbers in `header` count from the first frame.
   void inject(PeerId from, CheckedHeader header, std::span<const std::byte> body) {
+    header.number += kFirstFrame;
+    header.received += kFirstFrame;
     std::vector<std::byte> frame(sizeof header + body.size());
     std::memcpy(frame.data(), &header, sizeof header);
     if (!body.empty()) std::memcpy(frame.data() + sizeof header, body.data(), body.size());
