@@ -243,6 +243,7 @@ modules_sources = \
 	src/modules/module_message.h \
 	src/modules/module_runner.cc \
 	src/modules/module_runner.h \
+	src/modules/module_troubles.cc \
 	src/modules/simulated_group.cc \
 	src/modules/simulated_group.h \
 	src/modules/tree.cc \
@@ -255,6 +256,7 @@ modules_sources += \
 	src/modules/module.cc \
 	src/modules/module_clock.cc \
 	src/modules/module_state.h \
+	src/modules/module_tree.cc \
 	src/modules/module_values.cc
 else
 modules_sources += src/modules/module_absent.cc

@@ -162,6 +162,7 @@ void ModuleState::make_globals() {
   lua_pushlstring(lua_, name_.data(), name_.size());
   lua_setglobal(lua_, "name");
   open_module_values(lua_);
+  open_module_tree(lua_);
   open_module_clock(lua_);
   lua_settop(lua_, 0);
 }

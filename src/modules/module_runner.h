@@ -181,6 +181,8 @@ class ModuleRunner {
   void tell_trouble(Group& group, std::uint32_t id, std::string_view text);
   void answer(const MatchKey& key, std::string_view text);
   void tell_lost();
+  static std::string as_line(std::string_view text);
+  static std::string has_failed(std::uint32_t rank);
   std::size_t modules() const noexcept;
   void warn(std::string_view name, std::string_view text);
   void show_lines(const std::string& name, const std::vector<std::string>& lines);

@@ -97,8 +97,10 @@ class ModuleState {
   std::uint64_t activations_ = 0, instructions_all_ = 0, sends_all_ = 0;
 };
 
-/// Registers the types of messages and views, and the functions new, log and tree.
+/// Registers the types of messages and views, and the functions new and log.
 void open_module_values(lua_State* state);
+/// Registers the functions of trees.
+void open_module_tree(lua_State* state);
 /// Registers the functions timer and clock.
 void open_module_clock(lua_State* state);
 
