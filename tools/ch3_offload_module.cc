@@ -17,6 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "ch3_offload/environment.h"
+#include "ch3_offload/making.h"
+#include "modules/module_runner.h"
 #include "modules/simulated_group.h"
 #include "program.h"
 #include "text_table.h"
@@ -46,7 +49,18 @@ std::optional<std::string> text_of(const std::string& path) {
 /// As ch3_offload_module_load() would call it.
 std::string name_of(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
+/// What modules may use with the settings of this process. Nothing: some are wrong, and the user knows.
+std::optional<ModuleBudgets> budgets() {
+  const Environment environment = read_environment();
+  for (const SettingState& state : environment.settings)
+    if (state.complaint) complain(*state.complaint);
+  if (!environment.valid()) return std::nullopt;
+  return budgets_of(engine_config(environment.config));
+}
+
 int check(const std::vector<std::string>& paths) {
+  const std::optional<ModuleBudgets> allowed = budgets();
+  if (!allowed) return 1;
   int status = 0;
   for (const std::string& path : paths) {
     const std::optional<std::string> text = text_of(path);
@@ -55,14 +69,14 @@ int check(const std::vector<std::string>& paths) {
       continue;
     }
     std::string error;
-    const auto module = Module::load(name_of(path), *text, {}, {}, error);
+    const auto module = Module::load(name_of(path), *text, {}, *allowed, error);
     if (module == nullptr) {
       status = complain(path + ": " + error);
       continue;
     }
     const ModuleUse use = module->use();
     fmt::print("{}: can be loaded; {} instructions, {} bytes of {}\n", path, use.instructions,
-               use.memory_bytes, ModuleBudgets().memory_bytes);
+               use.memory_bytes, allowed->memory_bytes);
   }
   return status;
 }
@@ -116,7 +130,9 @@ int run(const RunOptions& options) {
     complain(fmt::format("--root: there are ranks 0 to {}", options.ranks - 1));
     return 2;
   }
-  SimulatedGroup group(options.ranks, options.seed);
+  const std::optional<ModuleBudgets> allowed = budgets();
+  if (!allowed) return 1;
+  SimulatedGroup group(options.ranks, options.seed, *allowed);
   if (const std::string problem = group.load(name_of(options.path), *text); !problem.empty())
     return complain(options.path + ": " + problem);
   const std::string payload = !options.integers.empty()  ? bytes_of(options.integers)
@@ -137,7 +153,7 @@ int run(const RunOptions& options) {
       "{}\n",
       options.ranks, group.arrived(), group.deliveries().size(),
       group.fired() == 0 ? "" : fmt::format(", timers fired {} times", group.fired()),
-      group.most_instructions(), ModuleBudgets().instructions);
+      group.most_instructions(), allowed->instructions);
   if (!problem.empty()) return complain(problem);
   if (options.expected && *options.expected != group.deliveries().size())
     return complain(fmt::format("{} deliveries were expected", *options.expected));

@@ -76,6 +76,9 @@ EngineConfig engine_config(const ch3_offload_config_t& config) {
   engine.always_ignored = {config.always_ignored_bits, 0};
   engine.channel_bits = config.channel_bits;
   engine.traffic_class = traffic_class(config.traffic_class);
+  engine.program_memory_bytes = static_cast<std::size_t>(config.module_memory_bytes);
+  engine.program_instructions = static_cast<std::uint64_t>(config.module_instructions);
+  engine.program_time_percent = static_cast<unsigned>(config.module_share);
   return engine;
 }
 

@@ -219,6 +219,10 @@ struct EngineConfig {
   /// Whether memory_gone() is called for memory of the processor's own, so that payloads of programs may stay
   /// registered. If not, they go through slots.
   bool program_memory_is_watched = true;
+  /// What a program may use, and all of them together of the time (modules/module.h).
+  std::size_t program_memory_bytes = std::size_t{1} << 20;
+  std::uint64_t program_instructions = 200'000;
+  unsigned program_time_percent = 50;
 };
 
 /// What the engine counts since the start, and levels. Plain numbers, no order between them.

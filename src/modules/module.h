@@ -1,12 +1,13 @@
 // A module: a program of the user in the processor, as source text in Lua 5.4, which acts on messages.
 //
-// It has a Lua state of its own, without files, processes, loading of code, protected calls, metatables of its
-// own and functions that work for ever inside C (docs/modules.md lists what there is). What it may use is
+// It has a Lua state of its own, without files, processes, loading of code, protected calls, metatables of
+// its own and functions that work for ever inside C (docs/modules.md lists what there is). What it may use is
 // bounded (ModuleBudgets): a module that goes beyond is stopped, and nothing that this activation wanted to
 // send is sent.
 //
-// It knows no network: an activation says what is to be sent and delivered (ModuleOutput), and the caller does
-// it. So the same module runs in a processor (module_runner.h) and in a simulated group (simulated_group.h).
+// It knows no network: an activation says what is to be sent and delivered (ModuleOutput), and the caller
+// does it. So the same module runs in a processor (module_runner.h) and in a simulated group
+// (simulated_group.h).
 //
 // Threads: one at a time. Allocation: Lua's, up to the budget, and blocks.
 
@@ -32,14 +33,19 @@ struct ModulePlace {
   const std::uint64_t* clock_ns = nullptr;
 };
 
+/// What an instruction may take, on the average of an activation: many work inside C. Nanoseconds.
+inline constexpr std::uint64_t kModuleInstructionNs = 250;
+
 struct ModuleBudgets {
   std::size_t memory_bytes = std::size_t{1} << 20;  ///< Of its Lua state.
   std::size_t block_bytes =
-      2 * kMostModulePayload;                ///< Of messages that it makes, keeps or has on their way.
-  std::uint64_t instructions = 200'000;      ///< Of Lua's, in one activation.
-  std::uint64_t activation_ns = 50'000'000;  ///< Of the processor, in one activation.
-  std::size_t sends = 4096;                  ///< In one activation, deliveries included.
-  std::size_t lines = 16;                    ///< Of log(), in one activation.
+      2 * kMostModulePayload;            ///< Of messages that it makes, keeps or has on their way.
+  std::uint64_t instructions = 200'000;  ///< Of Lua's, in one activation.
+  /// Of the processor, in one activation.
+  std::uint64_t activation_ns = 200'000 * kModuleInstructionNs;
+  std::size_t sends = 4096;    ///< In one activation, deliveries included.
+  std::size_t lines = 16;      ///< Of log(), in one activation.
+  unsigned time_percent = 50;  ///< Of the processor's time, for all modules of a client. 0: there are none.
 };
 
 /// A longer source text is refused. Bytes.
@@ -70,8 +76,8 @@ class ModuleState;
 
 class Module {
  public:
-  /// Compiles the text and runs it once, so that its globals are there. Null: `error` says why, with the line.
-  /// The name is of 1 to kMostModuleName letters, digits, '_', '-' and '.'. Throws std::bad_alloc.
+  /// Compiles the text and runs it once, so that its globals are there. Null: `error` says why, with the
+  /// line. The name is of 1 to kMostModuleName letters, digits, '_', '-' and '.'. Throws std::bad_alloc.
   static std::unique_ptr<Module> load(std::string_view name, std::string_view source,
                                       const ModulePlace& place, const ModuleBudgets& budgets,
                                       std::string& error);
@@ -79,8 +85,8 @@ class Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// Runs on_message(message). False: it has failed, `error` says why, `output` has lines only, and the module
-  /// must not be used any more. Throws std::bad_alloc.
+  /// Runs on_message(message). False: it has failed, `error` says why, `output` has lines only, and the
+  /// module must not be used any more. Throws std::bad_alloc.
   bool activate(std::shared_ptr<ModuleMessage> message, ModuleOutput& output, std::string& error);
   /// When on_timer() is to be called, by the clock of its place. UINT64_MAX: it is not.
   std::uint64_t due_ns() const noexcept;

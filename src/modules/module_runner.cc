@@ -10,6 +10,15 @@
 
 namespace ch3_offload {
 
+ModuleBudgets budgets_of(const EngineConfig& config) noexcept {
+  ModuleBudgets budgets;
+  budgets.memory_bytes = config.program_memory_bytes;
+  budgets.instructions = config.program_instructions;
+  budgets.activation_ns = config.program_instructions * kModuleInstructionNs;
+  budgets.time_percent = config.program_time_percent;
+  return budgets;
+}
+
 std::size_t ModuleRunner::advance() noexcept {
   if (!news_.messages && next_due_ns() > 0) return 0;
   news_.messages = false;
@@ -177,7 +186,9 @@ void ModuleRunner::drop(PeerId sender) {
 /// Whether something may begin now. Else there are news still. Time that was not used is saved up to a bound.
 bool ModuleRunner::may_begin() noexcept {
   const std::uint64_t now = monotonic_ns();
-  saved_ns_ = std::min(kMostSavedNs, saved_ns_ + static_cast<std::int64_t>((now - looked_ns_) / 2));
+  // Without modules the client's own messages need some.
+  const std::uint64_t earned_ns = (now - looked_ns_) * std::max(budgets_.time_percent, 1U) / 100;
+  saved_ns_ = std::min(kMostSavedNs, saved_ns_ + static_cast<std::int64_t>(earned_ns));
   looked_ns_ = now;
   if (saved_ns_ > 0 && spent_ns_ < kMostSpentNs) return true;
   news_.messages = true;
@@ -366,6 +377,7 @@ void ModuleRunner::handle_own(ModuleMessage& message) {
 
 /// Returns what is wrong, or "". A text that cannot be loaded leaves the former module as it is.
 std::string ModuleRunner::load(Group& group, const std::string& name, std::string_view source) {
+  if (budgets_.time_percent == 0) return "modules have no time: MPIR_CVAR_CH3_OFFLOAD_MODULE_SHARE is 0";
   if (!group.modules.contains(name) && modules() >= kMostModules)
     return "there are " + std::to_string(kMostModules) + " modules already: remove one";
   std::string problem;

@@ -7,9 +7,9 @@
 // ORDER. Messages of one process to another stay in order. All sends of an activation go before its
 // deliveries. Who sends slowly holds up only what it has sent itself.
 //
-// BUDGETS. A module that goes beyond its own is stopped, alone. All modules of a client together have half of
-// the time: when they have used more, messages wait in the engine, whose byte credit holds up their senders.
-// Those whose timers are due take turns, and in each turn of the processor little of that begins.
+// BUDGETS. A module that goes beyond its own is stopped, alone. All modules of a client together have a part
+// of the time: when they have used more, messages wait in the engine, whose byte credit holds up their
+// senders. Those whose timers are due take turns, and in each turn of the processor little of that begins.
 // Nothing waits here for a peer to take something: what is on its way counts as the module's, and beyond its
 // budget stops it.
 //
@@ -47,6 +47,9 @@ struct alignas(2) ModuleNews {
   bool timers = false;    ///< Some module has a timer. ModuleRunner::next_due_ns() says when it is due.
   bool any() const noexcept { return std::bit_cast<std::uint16_t>(*this) != 0; }
 };
+
+/// Of the programs beside such an engine.
+ModuleBudgets budgets_of(const EngineConfig& config) noexcept;
 
 class ModuleRunner {
  public:

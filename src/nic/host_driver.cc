@@ -23,7 +23,7 @@ HostDriver::HostDriver(const EngineConfig& config, std::span<Provider* const> pr
     : trace_(config.trace),
       providers_(providers.begin(), providers.end()),
       descriptors_(descriptors_of(providers)),
-      modules_(engine_, news_, config.senders, config.program_memory_is_watched),
+      modules_(engine_, news_, config.senders, config.program_memory_is_watched, budgets_of(config)),
       engine_(with_news(config, &news_.messages), providers) {}
 
 bool HostDriver::may_have_work() noexcept {

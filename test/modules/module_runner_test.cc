@@ -101,6 +101,43 @@ TEST(ModuleTimersOfADriver, TakeTurns) {
   EXPECT_TRUE(world.troubles(0).empty());
 }
 
+/// An activation has 250 ns for each of its instructions.
+TEST_P(ModulesOf, HaveTheBudgetsOfTheirEngine) {
+  EngineConfig config;
+  config.program_instructions = 100'000;
+  config.program_memory_bytes = std::size_t{64} << 10;
+  ModuleWorld world(GetParam(), 1, 1, config);
+  world.open();
+  world.load("small", "function on_message() end");
+  EXPECT_TRUE(has(world.ask(0, Kind::kLoad, "loops", "while true do end"), "its 100000 instructions"));
+  EXPECT_TRUE(
+      has(world.ask(0, Kind::kLoad, "grows", "t = {} for i = 1, 9000 do t[i] = i end"), "its memory"));
+  EXPECT_TRUE(has(world.ask(0, Kind::kList, "", ""), "small\truns"));
+}
+
+/// Without time none is loaded, and the client is answered all the same, however often it asks.
+TEST_P(ModulesOf, WithoutTimeAreNotLoaded) {
+  EngineConfig config;
+  config.program_time_percent = 0;
+  ModuleWorld world(GetParam(), 2, 1, config);
+  world.open();
+  for (int i = 0; i < 3000; ++i)
+    ASSERT_TRUE(has(world.ask(0, Kind::kLoad, "m", "function on_message() end"), "MODULE_SHARE is 0")) << i;
+  world.give(1, 0, "m", 0, 0, "");
+  for (int i = 0; i < 10'000 && world.troubles(1).empty(); ++i) world.turn();
+  EXPECT_TRUE(has(world.troubles(1).at(0), "is not loaded"));
+}
+
+TEST(ModuleBudgetsOfAnEngine, AreTheUsualOnesAndTheTimeOfItsInstructions) {
+  EngineConfig config;
+  EXPECT_EQ(budgets_of(config).activation_ns, ModuleBudgets().activation_ns);
+  EXPECT_EQ(budgets_of(config).instructions, ModuleBudgets().instructions);
+  EXPECT_EQ(budgets_of(config).memory_bytes, ModuleBudgets().memory_bytes);
+  EXPECT_EQ(budgets_of(config).time_percent, ModuleBudgets().time_percent);
+  config.program_instructions *= 3;
+  EXPECT_EQ(budgets_of(config).activation_ns, 3 * ModuleBudgets().activation_ns);
+}
+
 TEST_P(ModulesOf, BroadcastMessagesOfEveryLength) {
   world_.open();
   world_.load("b", kBroadcast);

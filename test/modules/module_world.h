@@ -39,8 +39,9 @@ class ModuleWorld {
   static constexpr std::uint64_t kDataBits = std::uint64_t{5} << 32, kControlBits = std::uint64_t{6} << 32;
   static constexpr std::size_t kRoomBytes = std::size_t{1} << 20;
 
-  ModuleWorld(Driver driver, std::uint32_t size, std::uint64_t seed)
-      : driver_(driver), size_(size), network_(fake(seed)) {
+  /// `config`: what an engine's of a test differs in from the others.
+  ModuleWorld(Driver driver, std::uint32_t size, std::uint64_t seed, const EngineConfig& config = {})
+      : driver_(driver), size_(size), config_(config), network_(fake(seed)) {
     if (driver == Driver::kProcess) exchange_ = std::make_unique<Exchange>(PeerId{0}, size, nullptr);
     for (std::uint32_t i = 0; i < size; ++i) make_process(i, seed);
   }
@@ -242,7 +243,7 @@ class ModuleWorld {
   void make_process(std::uint32_t id, std::uint64_t seed) {
     auto process = std::make_unique<Process>();
     process->id = id;
-    EngineConfig engine;
+    EngineConfig engine = config_;
     engine.self = PeerId{id};
     engine.senders = size_;
     engine.eager_limit_bytes = 2048;
@@ -321,6 +322,7 @@ class ModuleWorld {
 
   const Driver driver_;
   const std::uint32_t size_;
+  const EngineConfig config_;
   FakeNetwork network_;
   std::unique_ptr<Exchange> exchange_;
   bool turned_ = false;

@@ -4,6 +4,8 @@
  * usage: mpiexec -n N modules PROGRAM
  *   all        2 ranks or more
  *   timers     timers fire while the processes wait
+ *   limited    with MODULE_INSTRUCTIONS=1000
+ *   refused    with MODULE_SHARE=0
  *   computes   rank 1 of 3 or more does not call MPI while a broadcast passes through its processor */
 #include <ch3_offload_modules.h>
 #include <unistd.h>
@@ -200,6 +202,25 @@ static void timers(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* By MPIR_CVAR_CH3_OFFLOAD_MODULE_INSTRUCTIONS. */
+static void limited(void)
+{
+    char problem[CH3_OFFLOAD_MODULE_PROBLEM_BYTES];
+
+    must(ch3_offload_module_load(modules, "loop", "while true do end", problem) == MPI_ERR_ARG);
+    must(strstr(problem, "its 1000 instructions") != NULL);
+    must(ch3_offload_module_load(modules, "good", broadcast, problem) == MPI_SUCCESS);
+}
+
+/* By MPIR_CVAR_CH3_OFFLOAD_MODULE_SHARE. */
+static void refused(void)
+{
+    char problem[CH3_OFFLOAD_MODULE_PROBLEM_BYTES];
+
+    must(ch3_offload_module_load(modules, "good", broadcast, problem) == MPI_ERR_ARG);
+    must(strstr(problem, "MPIR_CVAR_CH3_OFFLOAD_MODULE_SHARE is 0") != NULL);
+}
+
 static void with_group(void (*part) (void))
 {
     must(ch3_offload_modules_open(MPI_COMM_WORLD, &modules) == MPI_SUCCESS);
@@ -210,6 +231,16 @@ static void with_group(void (*part) (void))
 static void run_timers(void)
 {
     with_group(timers);
+}
+
+static void run_limited(void)
+{
+    with_group(limited);
+}
+
+static void run_refused(void)
+{
+    with_group(refused);
 }
 
 static void all_parts(void)
@@ -233,6 +264,8 @@ static void run_computing(void)
 
 int main(int argc, char **argv)
 {
-    const program_t programs[] = { {"all", run_all}, {"timers", run_timers}, {"computes", run_computing} };
-    return run_program(argc, argv, programs, 3);
+    const program_t programs[] = { {"all", run_all}, {"timers", run_timers}, {"computes", run_computing},
+        {"limited", run_limited}, {"refused", run_refused}
+    };
+    return run_program(argc, argv, programs, 5);
 }
