@@ -1,6 +1,6 @@
-/* Bulk data to another process of this node, until its sender knows that it is in its place: by active messages whose
- * function copies it there, by put, and by stores into mapped memory. The program makes the second process by itself,
- * and checks all data.
+/* Bulk data to another process of this node, until its sender knows that it is in its place: by active messages
+ * whose function copies it there, by put, and by stores into mapped memory. The program makes the second process
+ * by itself, and checks all data.
  *
  * cc -O2 -o active_messages_bench bench/active_messages_bench.c $(pkg-config --cflags --libs ch3-offload-am)
  *
@@ -38,7 +38,8 @@ static void poll_until(const int *is_so)
         must(ch3_offload_am_poll(am, 1000) <= CH3_OFFLOAD_AM_AGAIN, "ch3_offload_am_poll");
 }
 
-static void send_message(ch3_offload_am_peer_t *to, const char *name, const ch3_offload_am_arguments_t *arguments)
+static void send_message(ch3_offload_am_peer_t *to, const char *name,
+                         const ch3_offload_am_arguments_t *arguments)
 {
     int code;
     while ((code = ch3_offload_am_send(to, name, arguments)) == CH3_OFFLOAD_AM_AGAIN)

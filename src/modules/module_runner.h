@@ -211,8 +211,8 @@ class ModuleRunner {
   std::int64_t saved_ns_ = kMostSavedNs;  ///< Time that modules may use. Below 0: they wait.
   std::uint64_t looked_ns_ = 0;           ///< When that was brought up to date.
   std::uint64_t spent_ns_ = 0;            ///< By modules, in this turn.
-  std::uint64_t due_ns_ =
-      UINT64_MAX;                  ///< By the clock: the first timer. Brought up to date by note_timers().
+  /// By the clock: the first timer. Brought up to date by note_timers().
+  std::uint64_t due_ns_ = UINT64_MAX;
   bool timers_are_first_ = false;  ///< In the next turn. Else messages are, and might leave no time for them.
   bool timers_changed_ = false;    ///< A module was activated, loaded or ended since.
   std::size_t lines_ = 0;          ///< Of log(), so far.

@@ -18,8 +18,8 @@
 // Writes. When a write is complete at the sender, it tells the receiver where it is, and its checksum. The
 // receiver looks, and answers. Until then the sender keeps the source (on_write_done() comes after the
 // answer), and the receiver's caller hears nothing of it. What is wrong is written again. A source that
-// others change meanwhile, as windows and entries allow, has no right checksum: its third one is not compared
-// any more.
+// others change meanwhile, as windows and entries allow, has no right checksum: when that has changed three
+// times, it is not compared any more.
 //
 // Bounds. A peer that is sent to takes SentFrames::bytes_for() of memory. A frame that was asked for
 // kMostAsked times, or a write that was wrong kMostWrong times, ends the connection with kPeerFailed.
@@ -158,8 +158,8 @@ class CheckedProvider final : public Provider {
 
   static constexpr std::uint32_t kMostWrites = 256;
   static constexpr std::uint32_t kNoWrite = CheckedEndpoint::kNoWrite;
-  static constexpr std::size_t kMostOfAPeer =
-      4096;  ///< Entries of CheckedEndpoint::arrived, and of `writes`.
+  /// Entries of CheckedEndpoint::arrived, and of `writes`.
+  static constexpr std::size_t kMostOfAPeer = 4096;
   static constexpr std::uint64_t kLeavingNs = 1'000'000'000;
   static constexpr int kMostRounds = 16;                ///< Of one poll(), for frames that are no events.
   static constexpr std::uint64_t kConnectPolls = 1000;  ///< Between two tries to connect to a peer.
