@@ -57,6 +57,20 @@ class CheckedProviderTest : public testing::Test {
     for (Side& side : sides) side.provider.reset();
   }
 
+  /// Process 0 writes `sent`, so many bytes of 1, to `landed` in process 1.
+  void write(std::size_t length_bytes) {
+    sent.assign(length_bytes, std::byte{1});
+    landed.assign(length_bytes, std::byte{});
+    ASSERT_EQ(a().provider->register_memory(sent.data(), length_bytes, Access::kRead, sent_region),
+              Status::kOk);
+    ASSERT_EQ(b().provider->register_memory(landed.data(), length_bytes, Access::kWrite, landed_region),
+              Status::kOk);
+    ASSERT_EQ(a().provider->write(*a().to, sent.data(), length_bytes, sent_region,
+                                  {reinterpret_cast<std::uintptr_t>(landed.data()), landed_region.remote_key},
+                                  Immediate{7}, WorkId{9}),
+              Status::kOk);
+  }
+
   struct Side {
     std::unique_ptr<FakeProvider> below;
     std::vector<std::string> lines;
@@ -64,6 +78,9 @@ class CheckedProviderTest : public testing::Test {
     RecordingSink sink;
     Endpoint* to = nullptr;
   };
+  std::vector<std::byte> sent, landed;
+  MemoryRegion sent_region, landed_region;
+
   Side& a() { return sides[0]; }
   Side& b() { return sides[1]; }
 
@@ -196,16 +213,7 @@ TEST_F(CheckedProviderTest, ADamagedWriteIsWrittenAgain) {
 
 TEST_F(CheckedProviderTest, AWriteIsDoneWhenTheReceiverHasFoundItRight) {
   make();
-  std::vector<std::byte> source(100, std::byte{1});
-  std::vector<std::byte> target(100);
-  MemoryRegion from;
-  MemoryRegion to;
-  ASSERT_EQ(a().provider->register_memory(source.data(), 100, Access::kRead, from), Status::kOk);
-  ASSERT_EQ(b().provider->register_memory(target.data(), 100, Access::kWrite, to), Status::kOk);
-  ASSERT_EQ(a().provider->write(*a().to, source.data(), 100, from,
-                                {reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key},
-                                Immediate{7}, WorkId{9}),
-            Status::kOk);
+  ASSERT_NO_FATAL_FAILURE(write(100));
   for (int i = 0; i < 100; ++i) {
     a().provider->poll(a().sink, 8);
     network->advance();
@@ -216,8 +224,8 @@ TEST_F(CheckedProviderTest, AWriteIsDoneWhenTheReceiverHasFoundItRight) {
   EXPECT_EQ(a().sink.events[0].work, WorkId{9});
   ASSERT_EQ(b().sink.events.size(), 1u);
   EXPECT_EQ(b().sink.events[0].immediate, Immediate{7});
-  a().provider->deregister_memory(from);
-  b().provider->deregister_memory(to);
+  a().provider->deregister_memory(sent_region);
+  b().provider->deregister_memory(landed_region);
 }
 
 TEST_F(CheckedProviderTest, AWriteThatNobodyAnsweredFailsWithItsPeer) {
@@ -253,29 +261,20 @@ TEST_F(CheckedProviderTest, AWriteThatNobodyAnsweredFailsWithItsPeer) {
 TEST_F(CheckedProviderTest, ASourceThatChangesIsWrittenAgainAndInTheEndNotCompared) {
   for (const bool changes_always : {false, true}) {
     make();
-    std::vector<std::byte> source(3000, std::byte{1});
-    std::vector<std::byte> target(source.size());
-    MemoryRegion from;
-    MemoryRegion to;
-    ASSERT_EQ(a().provider->register_memory(source.data(), source.size(), Access::kRead, from), Status::kOk);
-    ASSERT_EQ(b().provider->register_memory(target.data(), target.size(), Access::kWrite, to), Status::kOk);
-    ASSERT_EQ(a().provider->write(*a().to, source.data(), source.size(), from,
-                                  {reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key},
-                                  Immediate{7}, WorkId{9}),
-              Status::kOk);
+    ASSERT_NO_FATAL_FAILURE(write(3000));
     // The fake copies when it delivers: what was summed up is not what is written.
-    source[5] = std::byte{2};
+    sent[5] = std::byte{2};
     for (int i = 0; i < 10'000 && a().sink.events.empty(); ++i) {
-      if (changes_always) source[6] = static_cast<std::byte>(i);
+      if (changes_always) sent[6] = static_cast<std::byte>(i);
       step();
     }
     ASSERT_EQ(a().sink.events.size(), 1u);
     EXPECT_EQ(a().sink.events[0].status, Status::kOk);
     EXPECT_EQ(b().sink.count(Kind::kWriteArrived), 1u);
-    EXPECT_EQ(target[5], std::byte{2});
+    EXPECT_EQ(landed[5], std::byte{2});
     EXPECT_EQ(b().provider->counters().damaged, changes_always ? 3u : 1u);
-    a().provider->deregister_memory(from);
-    b().provider->deregister_memory(to);
+    a().provider->deregister_memory(sent_region);
+    b().provider->deregister_memory(landed_region);
     TearDown();
     for (Side& side : sides) side = {};
     network.reset();
@@ -286,16 +285,7 @@ TEST_F(CheckedProviderTest, AWriteThatIsAlwaysWrongEndsTheConnection) {
   FakeConfig config;
   config.damaged_write_probability = 1;
   make(config);
-  std::vector<std::byte> source(100, std::byte{1});
-  std::vector<std::byte> target(source.size());
-  MemoryRegion from;
-  MemoryRegion to;
-  ASSERT_EQ(a().provider->register_memory(source.data(), source.size(), Access::kRead, from), Status::kOk);
-  ASSERT_EQ(b().provider->register_memory(target.data(), target.size(), Access::kWrite, to), Status::kOk);
-  ASSERT_EQ(a().provider->write(*a().to, source.data(), source.size(), from,
-                                {reinterpret_cast<std::uintptr_t>(target.data()), to.remote_key},
-                                Immediate{7}, WorkId{9}),
-            Status::kOk);
+  ASSERT_NO_FATAL_FAILURE(write(100));
   run(10'000);
   EXPECT_EQ(b().sink.count(Kind::kWriteArrived), 0u);
   ASSERT_EQ(a().sink.events.size(), 2u);
@@ -303,8 +293,8 @@ TEST_F(CheckedProviderTest, AWriteThatIsAlwaysWrongEndsTheConnection) {
   EXPECT_EQ(a().sink.events[0].status, Status::kPeerFailed);
   EXPECT_EQ(a().sink.events[1].kind, Kind::kPeerDown);
   EXPECT_NE(a().lines.back().find("all that is written to it is damaged"), std::string::npos);
-  a().provider->deregister_memory(from);
-  b().provider->deregister_memory(to);
+  a().provider->deregister_memory(sent_region);
+  b().provider->deregister_memory(landed_region);
 }
 
 TEST_F(CheckedProviderTest, AWayThatDamagesEverythingIsGivenUp) {
