@@ -186,11 +186,12 @@ void ModuleRunner::drop(PeerId sender) {
 /// Whether something may begin now. Else there are news still. Time that was not used is saved up to a bound.
 bool ModuleRunner::may_begin() noexcept {
   const std::uint64_t now = monotonic_ns();
-  // Without modules the client's own messages need some.
-  const std::uint64_t earned_ns = (now - looked_ns_) * std::max(budgets_.time_percent, 1U) / 100;
+  const std::uint64_t earned_ns = (now - looked_ns_) * budgets_.time_percent / 100;
   saved_ns_ = std::min(kMostSavedNs, saved_ns_ + static_cast<std::int64_t>(earned_ns));
   looked_ns_ = now;
-  if (saved_ns_ > 0 && spent_ns_ < kMostSpentNs) return true;
+  // Without modules all is refused, which takes next to nothing.
+  const bool has_time = saved_ns_ > 0 || budgets_.time_percent == 0;
+  if (has_time && spent_ns_ < kMostSpentNs) return true;
   news_.messages = true;
   return false;
 }

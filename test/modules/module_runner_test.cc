@@ -47,7 +47,7 @@ TEST_P(ModulesOf, AreCalledByTheirTimers) {
   world_.load("t",
               "local n = 0 timer(1) function on_message() end function on_timer() n = n + 1 "
               "if n == 3 then new(0, 5):deliver() else timer(1) end end");
-  for (int i = 0; i < 10'000'000 && world_.delivered() < kSize; ++i) world_.turn();
+  world_.turn_until([&] { return world_.delivered() >= kSize; });
   for (std::uint32_t rank = 0; rank < kSize; ++rank) {
     ASSERT_EQ(world_.deliveries(rank).size(), 1u);
     EXPECT_EQ(world_.deliveries(rank)[0].tag, 5u);
@@ -60,7 +60,7 @@ TEST_P(ModulesOf, OfWhichATimerFailsAreStoppedAndTheGroupIsTold) {
   world_.load(
       "t",
       "if rank == 1 then timer(1) end function on_message() end function on_timer() error('late', 0) end");
-  for (int i = 0; i < 10'000'000 && world_.troubles(0).empty(); ++i) world_.turn();
+  world_.turn_until([&] { return !world_.troubles(0).empty(); });
   ASSERT_FALSE(world_.troubles(0).empty());
   EXPECT_TRUE(has(world_.troubles(0)[0], "module t has stopped in the process of rank 1: late"))
       << world_.troubles(0)[0];
@@ -96,7 +96,7 @@ TEST(ModuleTimersOfADriver, TakeTurns) {
                    when + " then new(0, " + when + "):deliver() end end");
   }
   const auto& got = world.deliveries(0);
-  for (int i = 0; i < 100'000'000 && (got.empty() || got.back().tag != 60); ++i) world.turn();
+  world.turn_until([&] { return !got.empty() && got.back().tag == 60; });
   EXPECT_EQ(got.size(), 6u);
   EXPECT_TRUE(world.troubles(0).empty());
 }
@@ -124,7 +124,7 @@ TEST_P(ModulesOf, WithoutTimeAreNotLoaded) {
   for (int i = 0; i < 3000; ++i)
     ASSERT_TRUE(has(world.ask(0, Kind::kLoad, "m", "function on_message() end"), "MODULE_SHARE is 0")) << i;
   world.give(1, 0, "m", 0, 0, "");
-  for (int i = 0; i < 10'000 && world.troubles(1).empty(); ++i) world.turn();
+  world.turn_until([&] { return !world.troubles(1).empty(); });
   EXPECT_TRUE(has(world.troubles(1).at(0), "is not loaded"));
 }
 

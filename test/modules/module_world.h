@@ -23,6 +23,7 @@
 #include "nic/host_driver.h"
 #include "nic/stepped_rings.h"
 #include "rdma/fake_provider.h"
+#include "rdma/monotonic_clock.h"
 #include "rdma/seeded_random.h"
 
 namespace ch3_offload {
@@ -100,7 +101,7 @@ class ModuleWorld {
     header.tag = ++ticket_;
     Receive& answer = receive(rank, {kControlBits | ticket_, rank}, kIgnoreNothing);
     send(rank, process_of(rank), header, payload);
-    for (int i = 0; i < 5000 && !answer.is_done; ++i) turn();
+    turn_until([&] { return answer.is_done; });
     return answer.is_done ? text_of(answer) : "(no answer)";
   }
   /// Gives a message to the module in the process of rank `to`.
@@ -148,9 +149,15 @@ class ModuleWorld {
     if (exchange_ != nullptr) exchange_->poll();
     network_.advance();
   }
+  /// Or for long: a machine that stands still while a module computes takes the time of modules for a while.
+  template <class Condition>
+  void turn_until(const Condition& is_fulfilled) {
+    const std::uint64_t began_ns = monotonic_ns();
+    while (!is_fulfilled() && elapsed_ns(monotonic_ns(), began_ns) < 60'000'000'000) turn();
+  }
   /// Until `count` were delivered in all, or for long.
   void run_until_delivered(std::size_t count) {
-    for (int i = 0; i < 20'000 && delivered() < count; ++i) turn();
+    turn_until([&] { return delivered() >= count; });
     run();
   }
   /// Until nothing happens any more, as far as one can see. Modules that have used up their time wait.

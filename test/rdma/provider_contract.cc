@@ -862,8 +862,8 @@ TEST_P(ProviderSleep, ASleeperIsWokenWhenThereIsRoomAgain) {
   send(kA, kB, Pattern(1).bytes(8));
   ASSERT_TRUE(run_until([&] { return sink(kB).events.size() == 1; }));
   for (int round = 0; round < 20; ++round) {
-    fill_up(kA, kB, round % 2 == 0 ? 8 : max_slot(kA, kB));
-    ASSERT_TRUE(put_to_sleep(kA));
+    const std::size_t length = round % 2 == 0 ? 8 : max_slot(kA, kB);
+    ASSERT_TRUE(put_full_to_sleep(kA, kB, length, length));
     const std::vector<std::byte> message = Pattern(1).bytes(8);
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(kWaitMs);
     while (!readable(at(kA).descriptor(), 0)) {
@@ -907,13 +907,7 @@ TEST_P(ProviderSleep, AWakeUpThatBringsTooLittleRoomIsFollowedByAnother) {
     for (std::size_t n = random.length_between(0, 300); n > 0; --n) send(kA, kB, Pattern(n).bytes(8));
     while (poll(kB) != 0) {
     }
-    do {  // Room that came back may have been on its way.
-      fill(kA, kB, 8);
-      world_->settle();
-      while (poll(kA) != 0) {
-      }
-    } while (has_room());
-    ASSERT_TRUE(put_to_sleep(kA));
+    ASSERT_TRUE(put_full_to_sleep(kA, kB, 8, max_slot(kA, kB)));
     for (bool room = false; !room;) {
       ASSERT_TRUE(readable_while_drained(kA, kB)) << "nobody woke the sender; round " << round;
       // Another thread's look takes the wake-up; the sleeper sleeps on. With and without a try to send.

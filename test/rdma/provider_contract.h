@@ -154,17 +154,6 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     }
   }
 
-  /// The same, also where acknowledgements that are on their way bring room: at the end only `to` can.
-  void fill_up(PeerId from, PeerId to, std::size_t length) {
-    std::span<std::byte> slot;
-    do {
-      fill(from, to, length);
-      world_->settle();
-      while (poll(from) != 0) {
-      }
-    } while (at(from).reserve(endpoint(from, to), length, slot) == Status::kOk);
-  }
-
   /// B sends A messages that arrive and that A does not look at, over a connection that stands. Returns how many B has sent
   /// in all, the first of which A has taken.
   std::size_t arrive_unseen() {
@@ -260,8 +249,27 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     for (int i = 0; i < 1000; ++i) {
       while (poll(peer) != 0) {
       }
-      if (at(peer).arm() && poll(peer) == 0 && !readable(at(peer).descriptor(), 0)) return true;
-      at(peer).disarm();
+      if (falls_asleep(peer)) return true;
+    }
+    return false;
+  }
+  /// False: there is something to do, or there was; it is awake.
+  bool falls_asleep(PeerId peer) {
+    if (at(peer).arm() && poll(peer) == 0 && !readable(at(peer).descriptor(), 0)) return true;
+    at(peer).disarm();
+    return false;
+  }
+  /// The same of a sender that has sent messages of `length`, lacks room for `lacked` bytes, and was told of none
+  /// since: only `to` can make room, where acknowledgements that are on their way bring some, too.
+  bool put_full_to_sleep(PeerId from, PeerId to, std::size_t length, std::size_t lacked) {
+    for (int i = 0; i < 1000; ++i) {
+      fill(from, to, length);
+      world_->settle();
+      while (poll(from) != 0) {
+      }
+      std::span<std::byte> slot;
+      if (at(from).reserve(endpoint(from, to), lacked, slot) == Status::kAgain && falls_asleep(from))
+        return true;
     }
     return false;
   }
