@@ -44,8 +44,9 @@ struct Engine::State final : Sink {
   State(const EngineConfig& settings, std::span<Provider* const> fabrics);
 
   const EngineConfig config;
-  const std::vector<Provider*> providers;
-  /// Two for each provider (caches_of()). Constant, for memory_gone() comes from any thread.
+  std::vector<Provider*> providers;  ///< Those of foreign peers come last, from first_foreign_provider on.
+  const std::size_t first_foreign_provider;
+  /// Two for each of the others (caches_of()). Constant, for memory_gone() comes from any thread.
   const std::vector<std::unique_ptr<PinDownCache>> caches;
   const bool has_caches;                  ///< Any of these.
   const std::size_t most_buffered_sends;  ///< To one peer.
