@@ -315,8 +315,11 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, match, ignore, &payload, rreq,
                                           &rreq->ch.operation, &envelope);
-    if (progressed == CH3_OFFLOAD_PENDING)
+    if (progressed == CH3_OFFLOAD_PENDING) {
+        if (unlikely(MPIDI_CH3I_knows_others))
+            MPIDI_CH3I_Watch(comm, source);
         return rreq;
+    }
 
     complete_receive(rreq, envelope.match, envelope.length_bytes, envelope.status);
     return rreq;
