@@ -174,7 +174,8 @@ int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, ch
                      const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
                      uint64_t * operation, int *status);
 
-/** The lane of a peer, for short messages and packets. Valid as long as the channel. NULL: there is none, or
+/** The lane of a peer, for short messages and packets. Valid as long as the channel, or until the failure of a
+ *  peer of another world was told. NULL: there is none, or
  *  none yet. CH3_OFFLOAD_LANE_MADE tells when there is. */
 ch3_offload_lane_t *ch3_offload_lane(ch3_offload_channel_t * channel, uint32_t peer);
 

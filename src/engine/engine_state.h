@@ -163,9 +163,11 @@ struct Engine::State final : Sink {
   // engine_peers.cc
   /// Null: it is not known. Providers and the book name nobody whom forget_peer() has ended.
   Peer* find(PeerId id) const noexcept { return peers.at(id); }
-  Peer* known(PeerId id) noexcept {  ///< Null: no memory.
+  /// Null: no memory, or the number is of an ended generation: a command may come late.
+  Peer* known(PeerId id) noexcept {
     Peer* const peer = find(id);
-    return peer != nullptr ? peer : make_known(id);
+    if (peer != nullptr) return peer;
+    return peers.is_current(id) ? make_known(id) : nullptr;
   }
   /// As known(). Who cannot be known for want of memory will be failed.
   Peer* met(PeerId id) noexcept {

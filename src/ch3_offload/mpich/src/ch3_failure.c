@@ -74,6 +74,8 @@ int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
 
     vc->ch.peer_failed = TRUE;
     vc->ch.is_given_up = TRUE;
+    if (vc->pg != MPIDI_Process.my_pg)
+        vc->ch.lane = NULL;     /* its number and its lane will be another's */
     failed_peers++;
     MPIDI_CH3I_losses++;
     MPIDI_CH3I_Packets_fail(vc, mpi_errno);

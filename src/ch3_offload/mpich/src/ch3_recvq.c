@@ -271,7 +271,7 @@ static int source_is_dead(int source, ch3_offload_match_t match, ch3_offload_mat
     } else {
         MPIDI_VC_t *vc;
         MPIDI_Comm_get_vc(comm, source, &vc);
-        if (likely(vc->state != MPIDI_VC_STATE_MORIBUND))
+        if (likely(!vc->ch.peer_failed))
             return FALSE;
     }
     if (ch3_offload_probe(MPIDI_CH3I_channel, match, ignore, &envelope))

@@ -44,6 +44,10 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
     }
     sreq = spare_sreq;
 
+    if (unlikely(vc->ch.peer_failed)) {
+        mpi_errno = MPIDI_CH3I_Error(CH3_OFFLOAD_PEER_FAILED, rank);
+        goto fn_fail;
+    }
     mpi_errno = MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
     MPIR_ERR_CHECK(mpi_errno);
     progressed = ch3_offload_send(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), mode, match, &payload, 0, sreq,
@@ -102,7 +106,10 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
         mpi_errno = MPID_Request_complete(sreq);
         goto fn_exit;
     }
-    mpi_errno = MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
+    if (unlikely(vc->ch.peer_failed))
+        mpi_errno = MPIDI_CH3I_Error(CH3_OFFLOAD_PEER_FAILED, rank);
+    else
+        mpi_errno = MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
     if (unlikely(mpi_errno != MPI_SUCCESS)) {
         sreq->status.MPI_ERROR = mpi_errno;
         mpi_errno = MPID_Request_complete(sreq);
@@ -275,6 +282,10 @@ static int offload_cancel_send(MPIDI_VC_t * vc, MPIR_Request * sreq)
     if (!was_incomplete)
         MPIR_Request_add_ref(sreq);
 
+    if (unlikely(vc->ch.peer_failed)) {
+        mpi_errno = cancel_decided(sreq, FALSE);
+        goto fn_exit;
+    }
     match = MPIDI_CH3I_Match(sreq->dev.match.parts.context_id, sreq->comm->rank, sreq->dev.match.parts.tag);
     progressed = ch3_offload_cancel_send(MPIDI_CH3I_channel, sreq->ch.is_pending ? sreq->ch.operation : 0,
                                          MPIDI_CH3I_Peer(vc), match, sreq->handle, sreq);

@@ -473,7 +473,7 @@ uint32_t MPIDI_CH3I_Find_peer(MPIDI_VC_t * vc)
     return peer;
 }
 
-/* The connection with the process of that name, if its group is known. */
+/* The connection with the process of that name, if its group is known. A dead one may have had the name. */
 static MPIDI_VC_t *find_by_name(const char *name)
 {
     MPIDI_PG_iterator iterator;
@@ -488,7 +488,7 @@ static MPIDI_VC_t *find_by_name(const char *name)
         if (pg == MPIDI_Process.my_pg || pg->ch.names == NULL)
             continue;
         for (rank = 0; rank < pg->size; rank++)
-            if (strcmp(name_in(pg, rank), name) == 0)
+            if (!pg->vct[rank].ch.peer_failed && strcmp(name_in(pg, rank), name) == 0)
                 return &pg->vct[rank];
     }
     return NULL;
@@ -584,6 +584,7 @@ static MPIDI_VC_t *make_root(uint32_t peer, uint32_t connection, int is_connecto
     }
     MPIDI_VC_Init(vc, NULL, 0);
     MPIDI_CHANGE_VC_STATE(vc, ACTIVE);
+    vc->connreq_obj = NULL;
     root->vc = vc;
     root->connection = connection;
     root->is_connector = is_connector;
@@ -703,11 +704,18 @@ static int end_root(MPIDI_VC_t * vc)
     return mpi_errno;
 }
 
-/* The other root is dead. Who waits for it in MPI_Comm_connect or MPI_Comm_accept must not. */
+/* What CH3 has of the connection until a communicator is made over it. NULL: that has been done. */
+static MPIDI_CH3I_Port_connreq_t *request_of(MPIDI_VC_t * vc)
+{
+    return MPIR_Object_get_ref(vc) == 0 ? vc->connreq_obj : NULL;
+}
+
+/* The other root is dead. Who waits for it in MPI_Comm_connect, MPI_Comm_accept or, after a connect that has
+ * timed out, in MPI_Finalize must not. */
 static int break_root(MPIDI_VC_t * vc)
 {
     int mpi_errno = MPI_SUCCESS;
-    MPIDI_CH3I_Port_connreq_t *request = vc->connreq_obj;
+    MPIDI_CH3I_Port_connreq_t *request = request_of(vc);
 
     if (vc->ch.peer_failed)
         return MPI_SUCCESS;
@@ -719,7 +727,8 @@ static int break_root(MPIDI_VC_t * vc)
         MPIDI_CH3U_Complete_posted_with_error(vc);
         if (request != NULL && request->stat == MPIDI_CH3I_PORT_CONNREQ_INITED && vc->ch.root->is_connector)
             MPIDI_CH3I_PORT_CONNREQ_SET_STAT(request, ERR_CLOSE);
-        if (request != NULL && request->stat == MPIDI_CH3I_PORT_CONNREQ_ACCEPT) {
+        if (request != NULL && (request->stat == MPIDI_CH3I_PORT_CONNREQ_ACCEPT ||
+                                request->stat == MPIDI_CH3I_PORT_CONNREQ_REVOKE)) {
             MPIDI_CH3I_PORT_CONNREQ_SET_STAT(request, FREE);
             mpi_errno = MPIDI_CH3I_Port_local_close_vc(vc);
             MPIR_ERR_CHECK(mpi_errno);
@@ -736,7 +745,7 @@ static int break_root(MPIDI_VC_t * vc)
 int MPIDI_CH3I_Drop_root_packet(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt)
 {
     int mpi_errno = break_root(vc);
-    MPIDI_CH3I_Port_connreq_t *request = vc->connreq_obj;
+    MPIDI_CH3I_Port_connreq_t *request = request_of(vc);
 
     MPIR_ERR_CHECK(mpi_errno);
     if (pkt->type == MPIDI_CH3_PKT_CLOSE) {
@@ -805,8 +814,8 @@ int MPIDI_CH3I_Foreign_failed(uint32_t peer, int status)
     }
     if (vc == NULL || vc->ch.peer_failed)
         goto fn_exit;
-    /* Of one to which no communicator leads, nobody has to know. */
-    if (MPIR_Object_get_ref(vc) == 0) {
+    /* Of one to which no communicator leads, nobody has to know, unless it is being closed. */
+    if (MPIR_Object_get_ref(vc) == 0 && vc->state == MPIDI_VC_STATE_INACTIVE) {
         MPIDI_CH3I_Leave_peer(vc);
         goto fn_exit;
     }
