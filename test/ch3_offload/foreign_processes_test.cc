@@ -18,7 +18,7 @@
 namespace ch3_offload {
 namespace {
 
-constexpr std::uint32_t kRanks = 4;  // Of each world, of which one process is here.
+constexpr std::uint32_t kRanksOfAWorld = 4;  // Of each world, of which one process is here.
 
 /// The process of rank 2 of a world of its own.
 class ProcessOfAWorld {
@@ -27,7 +27,7 @@ class ProcessOfAWorld {
     ch3_offload_config_t config;
     ch3_offload_config_default(&config);
     config.rank = 2;
-    config.job_size = kRanks;
+    config.job_size = kRanksOfAWorld;
     config.nic = nic;
     config.fabric = "shm";
     std::memset(config.secret, secret, sizeof config.secret);
@@ -104,7 +104,7 @@ class ForeignWorlds : public testing::TestWithParam<const char*> {
 TEST_P(ForeignWorlds, ExchangeMessages) {
   const auto a = make(1), b = make(2);
   const PeerId b_of_a = a->find(b->name());
-  EXPECT_GE(index_of(b_of_a), kRanks);
+  EXPECT_GE(index_of(b_of_a), kRanksOfAWorld);
   for (const std::size_t length : {std::size_t{10}, std::size_t{3'000'000}}) {
     std::string question(length, 'q'), answer(length, 'a');
     b->receive(length);
@@ -155,7 +155,7 @@ TEST_P(ForeignWorlds, AreNotFoundWhereThereIsNobody) {
   EXPECT_EQ(a->failed().front(), nobody);
   PeerId peer{};
   EXPECT_EQ(a->foreign().find("nowhere", peer), Status::kUnsupported);
-  EXPECT_EQ(a->foreign().name_of(PeerId{kRanks + 1000}), "");
+  EXPECT_EQ(a->foreign().name_of(PeerId{kRanksOfAWorld + 1000}), "");
 }
 
 /// Who introduces itself wakes a sleeper.
