@@ -100,6 +100,21 @@ static MPI_Comm spawn(char *program, char *part)
     return children;
 }
 
+/* Says why nobody can be spawned here. */
+static void refused(char *program)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int error, length;
+
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    error = MPI_Comm_spawn(program, MPI_ARGV_NULL, kChildren, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &(MPI_Comm) { 0 },
+                           MPI_ERRCODES_IGNORE);
+    if (error == MPI_SUCCESS)
+        fail("somebody was spawned");
+    MPI_Error_string(error, text, &length);
+    printf("%s\n", text);
+}
+
 static void parent(char *program)
 {
     for (int round = 0; round < kRounds; round++) {
@@ -131,51 +146,26 @@ static void generations(char *program, MPI_Comm parents)
     exchange(children);
 }
 
-/* The children are killed while a message of one of them is awaited, or of any. */
-static void mourn(char *program)
+/* The name of the port goes through a file. */
+static void publish_port(const char *file, char *port)
 {
-    MPI_Comm children = spawn(program, "victim");
-    char byte = 0;
-    int class, error;
-
-    MPI_Comm_set_errhandler(children, MPI_ERRORS_RETURN);
-    snprintf(doing, sizeof doing, "waiting for one that dies");
-    error = MPI_Recv(&byte, 1, MPI_CHAR, rank == 0 ? kChildren - 1 : MPI_ANY_SOURCE, kTag, children,
-                     MPI_STATUS_IGNORE);
-    MPI_Error_class(error, &class);
-    if (class != MPIX_ERR_PROC_FAILED)
-        fail("its death is error class %d", class);
-    snprintf(doing, sizeof doing, "sending to one that is dead");
-    for (int round = 0; round < 20; round++) {
-        MPI_Request request;
-        error = MPI_Ssend(&byte, 1, MPI_CHAR, kChildren - 1, kTag, children);
-        MPI_Error_class(error, &class);
-        if (class != MPIX_ERR_PROC_FAILED)
-            fail("its death is error class %d to who sends", class);
-        MPI_Isend(&byte, 1, MPI_CHAR, kChildren - 1, kTag, children, &request);
-        error = MPI_Wait(&request, MPI_STATUS_IGNORE);
-        MPI_Error_class(error, &class);
-        if (class != MPIX_ERR_PROC_FAILED)
-            fail("its death is error class %d to who sends later", class);
-        usleep(5000);           /* its number is given back meanwhile */
-    }
-    snprintf(doing, sizeof doing, "leaving those that are dead");
-    MPI_Comm_disconnect(&children);
-}
-
-/* Clients come one after the other, and several at once. The name of the port goes through a file. */
-static void serve(const char *file, int clients)
-{
-    char port[MPI_MAX_PORT_NAME], temporary[400];
+    char temporary[400];
     FILE *out;
 
-    if (rank == 0) {
-        MPI_Open_port(MPI_INFO_NULL, port);
-        snprintf(temporary, sizeof temporary, "%s.new", file);
-        out = fopen(temporary, "w");
-        if (out == NULL || fprintf(out, "%s\n", port) < 0 || fclose(out) != 0 || rename(temporary, file) != 0)
-            fail("cannot write %s", file);
-    }
+    MPI_Open_port(MPI_INFO_NULL, port);
+    snprintf(temporary, sizeof temporary, "%s.new", file);
+    out = fopen(temporary, "w");
+    if (out == NULL || fprintf(out, "%s\n", port) < 0 || fclose(out) != 0 || rename(temporary, file) != 0)
+        fail("cannot write %s", file);
+}
+
+/* Clients come one after the other, and several at once. */
+static void serve(const char *file, int clients)
+{
+    char port[MPI_MAX_PORT_NAME];
+
+    if (rank == 0)
+        publish_port(file, port);
     for (int i = 0; i < clients; i++) {
         MPI_Comm client;
         snprintf(doing, sizeof doing, "accepting client %d", i);
@@ -212,6 +202,54 @@ static void visit(const char *file, int times)
         exchange(server);
         MPI_Comm_disconnect(&server);
     }
+}
+
+/* The clients are killed while a message of one of them is awaited, or of any. */
+static void mourn(const char *file)
+{
+    char port[MPI_MAX_PORT_NAME], byte = 0;
+    MPI_Comm clients;
+    int class, error, last;
+
+    if (rank == 0)
+        publish_port(file, port);
+    MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &clients);
+    MPI_Comm_remote_size(clients, &last);
+    last--;
+    MPI_Comm_set_errhandler(clients, MPI_ERRORS_RETURN);
+    snprintf(doing, sizeof doing, "waiting for one that dies");
+    error = MPI_Recv(&byte, 1, MPI_CHAR, rank == 0 ? last : MPI_ANY_SOURCE, kTag, clients,
+                     MPI_STATUS_IGNORE);
+    MPI_Error_class(error, &class);
+    if (class != MPIX_ERR_PROC_FAILED)
+        fail("its death is error class %d", class);
+    snprintf(doing, sizeof doing, "sending to one that is dead");
+    for (int round = 0; round < 20; round++) {
+        MPI_Request request;
+        error = MPI_Ssend(&byte, 1, MPI_CHAR, last, kTag, clients);
+        MPI_Error_class(error, &class);
+        if (class != MPIX_ERR_PROC_FAILED)
+            fail("its death is error class %d to who sends", class);
+        MPI_Isend(&byte, 1, MPI_CHAR, last, kTag, clients, &request);
+        error = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Error_class(error, &class);
+        if (class != MPIX_ERR_PROC_FAILED)
+            fail("its death is error class %d to who sends later", class);
+        usleep(5000);           /* its number is given back meanwhile */
+    }
+    snprintf(doing, sizeof doing, "leaving those that are dead");
+    MPI_Comm_disconnect(&clients);
+}
+
+static void die(const char *file)
+{
+    char port[MPI_MAX_PORT_NAME] = "";
+    MPI_Comm server;
+
+    if (rank == 0)
+        read_port(file, port);
+    MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &server);
+    raise(SIGKILL);
 }
 
 /* Ports that are no ports: an error, at once. */
@@ -257,14 +295,16 @@ int main(int argc, char **argv)
     MPI_Comm_get_parent(&parents);
     if (strcmp(part, "parent") == 0)
         parent(argv[0]);
+    else if (strcmp(part, "refused") == 0)
+        refused(argv[0]);
     else if (strcmp(part, "child") == 0)
         child(parents);
     else if (strcmp(part, "generations") == 0)
         generations(argv[0], parents);
-    else if (strcmp(part, "mourn") == 0)
-        mourn(argv[0]);
-    else if (strcmp(part, "victim") == 0)
-        raise(SIGKILL);
+    else if (strcmp(part, "mourn") == 0 && argc > 2)
+        mourn(argv[2]);
+    else if (strcmp(part, "die") == 0 && argc > 2)
+        die(argv[2]);
     else if (strcmp(part, "serve") == 0 && argc > 3)
         serve(argv[2], atoi(argv[3]));
     else if (strcmp(part, "visit") == 0 && argc > 3)
