@@ -45,7 +45,8 @@ MPI_Comm ch3_offload_modules_comm(const ch3_offload_modules_t * modules);
  *  module that is not there stop it in the whole group, so a barrier belongs between loading and the first message.
  *  `source`: the text, ending with a null byte. MPI_ERR_ARG: it cannot be loaded, and the former one stays;
  *  `problem` (may be NULL), of CH3_OFFLOAD_MODULE_PROBLEM_BYTES, says why. */
-int ch3_offload_module_load(ch3_offload_modules_t * modules, const char *name, const char *source, char *problem);
+int ch3_offload_module_load(ch3_offload_modules_t * modules, const char *name, const char *source,
+                            char *problem);
 
 /** Removes a module from this process. MPI_ERR_ARG: there is none. */
 int ch3_offload_module_remove(ch3_offload_modules_t * modules, const char *name);
@@ -65,8 +66,8 @@ int ch3_offload_module_send(ch3_offload_modules_t * modules, const char *name, c
  *  MPI_ANY_SOURCE, `tag` MPI_ANY_TAG. MPI_ERR_OTHER: a module has stopped, or a process of the group has died, and
  *  nothing was received; ch3_offload_modules_problem() says more. The next call waits again. MPI_ERR_TRUNCATE: the
  *  message was longer. `status` may be MPI_STATUS_IGNORE. */
-int ch3_offload_module_recv(ch3_offload_modules_t * modules, void *payload, size_t capacity_bytes, int root, int tag,
-                            MPI_Status * status);
+int ch3_offload_module_recv(ch3_offload_modules_t * modules, void *payload, size_t capacity_bytes, int root,
+                            int tag, MPI_Status * status);
 
 /** What was the last trouble in the group, as far as this process has received it. "": none. Valid until the next
  *  call. */

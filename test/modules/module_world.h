@@ -149,7 +149,8 @@ class ModuleWorld {
     if (exchange_ != nullptr) exchange_->poll();
     network_.advance();
   }
-  /// Or for long: a machine that stands still while a module computes takes the time of modules for a while.
+  /// Takes turns until the condition holds, for a minute at most. Turns are not counted: if the machine stands
+  /// still during an activation, modules wait for as long afterwards.
   template <class Condition>
   void turn_until(const Condition& is_fulfilled) {
     const std::uint64_t began_ns = monotonic_ns();

@@ -259,8 +259,8 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
     at(peer).disarm();
     return false;
   }
-  /// The same of a sender that has sent messages of `length`, lacks room for `lacked` bytes, and was told of none
-  /// since: only `to` can make room, where acknowledgements that are on their way bring some, too.
+  /// `from` sends messages of `length` until there is no room for `lacked` bytes, and falls asleep. Begins anew
+  /// if it hears of room first: acknowledgements that were on their way may bring some.
   bool put_full_to_sleep(PeerId from, PeerId to, std::size_t length, std::size_t lacked) {
     for (int i = 0; i < 1000; ++i) {
       fill(from, to, length);
