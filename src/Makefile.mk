@@ -374,6 +374,8 @@ channel_sources = \
 	src/ch3_offload/job_report.h \
 	src/ch3_offload/launcher.cc \
 	src/ch3_offload/launcher.h \
+	src/ch3_offload/foreign_processes.cc \
+	src/ch3_offload/foreign_processes.h \
 	src/ch3_offload/lone_process.cc \
 	src/ch3_offload/lone_process.h \
 	src/ch3_offload/making.cc \

@@ -632,6 +632,7 @@ nic_tests_sources = \
 	test/nic/short_wait.h \
 	test/nic/waiter_test.cc \
 	test/ch3_offload/call_driven_test.cc \
+	test/ch3_offload/foreign_processes_test.cc \
 	test/ch3_offload/process_thread_test.cc \
 	test/nic/target_threads_test.cc \
 	test/nic/thread_driver_test.cc \
@@ -928,4 +929,5 @@ EXTRA_DIST += \
 	test/tcp \
 	test/trace \
 	test/waiting \
+	test/worlds \
 	test/wrappers

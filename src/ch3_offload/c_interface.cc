@@ -89,6 +89,21 @@ static_assert(static_cast<int>(Progressed::kDone) == CH3_OFFLOAD_DONE &&
               static_cast<int>(Progressed::kFailed) == CH3_OFFLOAD_ERROR);
 int to_c(Progressed progressed) noexcept { return static_cast<int>(progressed); }
 
+/// `use` returns what is wrong, or "". Returns 0 then.
+template <class Use>
+int with_foreign(ch3_offload_channel_t* channel, char* message, std::size_t capacity_bytes,
+                 const Use& use) noexcept {
+  try {
+    const Result<ForeignProcesses*> foreign = of(channel).foreign();
+    const std::string wrong = foreign.ok() ? std::string(use(*foreign.value())) : foreign.error().message;
+    std::snprintf(message, capacity_bytes, "%s", wrong.c_str());
+    return wrong.empty() ? 0 : 1;
+  } catch (const std::exception& exception) {
+    std::snprintf(message, capacity_bytes, "out of memory (%s)", exception.what());
+    return 1;
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -291,6 +306,34 @@ int ch3_offload_next_event(ch3_offload_channel_t* channel, ch3_offload_event_t* 
 size_t ch3_offload_progress(ch3_offload_channel_t* channel) { return of(channel).progress(); }
 
 int ch3_offload_idle(const ch3_offload_channel_t* channel) { return of(channel).idle() ? 1 : 0; }
+
+int ch3_offload_name(ch3_offload_channel_t* channel, char* name, char* message, size_t capacity_bytes) {
+  return with_foreign(channel, message, capacity_bytes, [&](ForeignProcesses& foreign) {
+    std::snprintf(name, CH3_OFFLOAD_NAME_BYTES, "%s", foreign.name().c_str());
+    return "";
+  });
+}
+
+int ch3_offload_find(ch3_offload_channel_t* channel, const char* name, uint32_t* peer, char* message,
+                     size_t capacity_bytes) {
+  return with_foreign(channel, message, capacity_bytes, [&](ForeignProcesses& foreign) {
+    PeerId found{};
+    const Status status = foreign.find(name, found);
+    *peer = index_of(found);
+    return status == Status::kOk            ? ""
+           : status == Status::kUnsupported ? "no process can have that name"
+                                            : "out of memory";
+  });
+}
+
+void ch3_offload_name_of(ch3_offload_channel_t* channel, uint32_t peer, char* name) {
+  *name = '\0';
+  char message[1];
+  with_foreign(channel, message, sizeof message, [&](ForeignProcesses& foreign) {
+    std::snprintf(name, CH3_OFFLOAD_NAME_BYTES, "%s", foreign.name_of(PeerId{peer}).c_str());
+    return "";
+  });
+}
 
 void ch3_offload_fail_peer(ch3_offload_channel_t* channel, uint32_t peer) {
   of(channel).port().fail_peer(PeerId{peer});

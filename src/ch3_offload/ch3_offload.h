@@ -157,7 +157,7 @@ int ch3_offload_config_set(ch3_offload_config_t * config, unsigned number, const
 void ch3_offload_config_text(const ch3_offload_config_t * config, unsigned number, char *text,
                              size_t capacity_bytes);
 
-/** Makes a channel. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
+/** Makes a channel. What `config` points to stays valid as long as the channel. Returns 0, or not 0 with one line in `message`: what failed and what to do. */
 int ch3_offload_create(const ch3_offload_config_t * config, ch3_offload_channel_t ** channel, char *message,
                        size_t capacity_bytes);
 
@@ -174,7 +174,8 @@ int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, ch
                      const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
                      uint64_t * operation, int *status);
 
-/** The lane of a peer, for short messages and packets. Valid as long as the channel. NULL: there is none, or
+/** The lane of a peer, for short messages and packets. Valid as long as the channel, or until the failure of a
+ *  peer of another world was told. NULL: there is none, or
  *  none yet. CH3_OFFLOAD_LANE_MADE tells when there is. */
 ch3_offload_lane_t *ch3_offload_lane(ch3_offload_channel_t * channel, uint32_t peer);
 
@@ -389,6 +390,26 @@ size_t ch3_offload_progress(ch3_offload_channel_t *channel);
  *  matched, and the events of what has ended can be taken. Messages that wait for a receive or an answer do not
  *  count, nor do receives that wait for a message; packets that do count. */
 int ch3_offload_idle(const ch3_offload_channel_t *channel);
+
+/* Processes of other MPI worlds (MPI_Comm_spawn, MPI_Comm_connect). Each has a name: printable ASCII without
+ * spaces. Their numbers as peers begin at the job's size; a number may come again for another process after the
+ * first one's CH3_OFFLOAD_PEER_FAILED. Their cards are not asked for. */
+
+/** Most bytes of a name, with the 0 at its end. */
+#define CH3_OFFLOAD_NAME_BYTES 32
+
+/** Writes the name by which other worlds find this process: from the first call on, they do. Returns 0, or not 0
+ *  with one line in `message`: what failed and what to do. */
+int ch3_offload_name(ch3_offload_channel_t *channel, char name[CH3_OFFLOAD_NAME_BYTES], char *message,
+                     size_t capacity_bytes);
+
+/** The number of the process of that name, which is sought from now on: messages wait until it is found, and
+ *  fail if it is not. Returns 0, or not 0 as above: also if nobody can have that name. */
+int ch3_offload_find(ch3_offload_channel_t *channel, const char *name, uint32_t *peer, char *message,
+                     size_t capacity_bytes);
+
+/** The name of such a peer. "": nobody has that number. */
+void ch3_offload_name_of(ch3_offload_channel_t *channel, uint32_t peer, char name[CH3_OFFLOAD_NAME_BYTES]);
 
 void ch3_offload_fail_peer(ch3_offload_channel_t *channel, uint32_t peer);
 void ch3_offload_close_peer(ch3_offload_channel_t *channel, uint32_t peer);

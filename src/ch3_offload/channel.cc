@@ -40,7 +40,8 @@ WaitPolicy client_wait(const ch3_offload_config_t& config, const NicChoice& nic)
 }  // namespace
 
 Channel::Channel(const ch3_offload_config_t& config, const NicChoice& nic)
-    : self_(PeerId{config.rank}),
+    : config_(config),
+      self_(PeerId{config.rank}),
       is_first_of_node_(config.local_rank == 0),
       traffic_class_(ch3_offload::traffic_class(config.traffic_class)),
       takes_schedules_(std::string_view(config.collectives) == "auto"),
@@ -221,6 +222,7 @@ Channel::~Channel() {
   memory_events_.reset();  // It calls the port.
   windows_.reset();
   detach_targets();
+  if (foreign_ != nullptr) foreign_->close();
   if (thread_driver_ != nullptr) thread_driver_->stop();
   thread_driver_ = nullptr;
   port_.reset();
@@ -246,13 +248,14 @@ std::size_t Channel::progress_with_care() noexcept {
   const bool own = is_last_look_;
   is_last_look_ = false;
   std::size_t happened = port_->progress();
+  if (foreign_ != nullptr) happened += foreign_->poll();
   if (windows_ != nullptr) {
     happened += windows_->port().progress();
     if (windows_->has_news()) port_->events().others = 1;
   }
   if (CallDriven* const other = call_driven(); other != nullptr)
     happened += other->work_for_other();
-  else if (!armed_ && windows_ == nullptr)
+  else if (!armed_ && windows_ == nullptr && foreign_ == nullptr)
     note_care();  // It has gone.
   if (happened == 0) return 0;
   waiter_.found();
@@ -263,7 +266,8 @@ std::size_t Channel::progress_with_care() noexcept {
 }
 
 void Channel::note_care() noexcept {
-  plain_port_.store(armed_ || windows_ != nullptr ? nullptr : port_.get(), std::memory_order_seq_cst);
+  const bool is_plain = !armed_ && windows_ == nullptr && foreign_ == nullptr;
+  plain_port_.store(is_plain ? port_.get() : nullptr, std::memory_order_seq_cst);
   // Pairs with set_call_driven(), which stores that before it calls call_driven_came().
   if (call_driven() != nullptr) plain_port_.store(nullptr, std::memory_order_relaxed);
 }
@@ -279,8 +283,12 @@ bool Channel::next_event(Event& event) noexcept {
     if (std::exchange(warning_told_, false)) warnings_.pop_front();
   }
   while (port_->next_event(event)) {
-    if (event.kind == Event::Kind::kPeerFailed)
+    // Foreign processes are sought when they are named, and their cards come from there.
+    if (event.kind == Event::Kind::kCardWanted && is_foreign(event.peer)) continue;
+    if (event.kind == Event::Kind::kPeerFailed) {
+      if (is_foreign(event.peer)) foreign_->failed(event.peer);
       write_trace();  // The last seconds before it are what one wants to see.
+    }
     if (event.kind != Event::Kind::kWarning) [[likely]]
       return true;
     warn(event.scope, {reinterpret_cast<const char*>(event.bytes), event.length_bytes});
@@ -307,6 +315,16 @@ bool Channel::next_of_windows(Event& event) noexcept {
   event = {.kind = Event::Kind::kWindowDone, .status = done.status, .cookie = done.cookie};
   port_->events().others = 1;  // There may be more.
   return true;
+}
+
+Result<ForeignProcesses*> Channel::foreign() {
+  if (foreign_ != nullptr) return foreign_.get();
+  auto made = ForeignProcesses::create(config_, *port_, {&Channel::log_line, this});
+  if (!made.ok()) return made.error();
+  foreign_ = std::move(made.value());
+  note_care();
+  if (armed_) wake();  // Another thread sleeps, and knows nothing of them.
+  return foreign_.get();
 }
 
 Windows* Channel::windows() noexcept {
@@ -396,6 +414,10 @@ bool Channel::arm_ports() noexcept {
   set.add(wake_descriptor_);
   set.add(port_->descriptors());
   set.end_after(port_->next_due_ns());
+  if (foreign_ != nullptr) {
+    set.add(foreign_->descriptor());
+    set.end_after(foreign_->next_due_ns());
+  }
   if (windows_ == nullptr) return true;
   set.add(windows_->port().descriptors());
   return windows_->port().arm() && !windows_->has_news();

@@ -18,6 +18,7 @@
 
 #include "ch3_offload/call_driven.h"
 #include "ch3_offload/ch3_offload.h"
+#include "ch3_offload/foreign_processes.h"
 #include "ch3_offload/job_report.h"
 #include "ch3_offload/nic_choice.h"
 #include "ch3_offload/windows.h"
@@ -89,6 +90,9 @@ class Channel final : private MovesCallDriven {
   /// Writes the traces of both sides. Returns 0 or errno.
   int write_trace() noexcept;
 
+  /// Processes of other worlds. The first call makes what is needed for them; its error says what to do.
+  Result<ForeignProcesses*> foreign();
+
   // Waiting; see ch3_offload.h.
   void wait_begin() noexcept { waiter_.begin(); }
   /// kPoll, kYield or kSleep: armed now.
@@ -102,6 +106,8 @@ class Channel final : private MovesCallDriven {
   const Parting& parting() const noexcept { return parting_; }
 
  private:
+  /// Such peers are there after foreign() only.
+  bool is_foreign(PeerId peer) const noexcept { return index_of(peer) >= config_.job_size; }
   std::size_t progress_with_care() noexcept;
   bool next_of_windows(Event& event) noexcept;
   Result<std::unique_ptr<Windows>> make_windows();
@@ -134,6 +140,7 @@ class Channel final : private MovesCallDriven {
   int trace_written(int error, const std::string& path) noexcept;
   void trace(TraceEvent event) noexcept;
 
+  const ch3_offload_config_t config_;
   const PeerId self_;
   const bool is_first_of_node_;  ///< Of the job's processes there.
   const TrafficClass traffic_class_;
@@ -159,6 +166,7 @@ class Channel final : private MovesCallDriven {
   std::optional<SharedArena> own_arena_;         ///< Nothing: it would serve nobody.
   NeighbourMemory neighbours_;
   Provider* looks_over_ = nullptr;  ///< By which peers of the node are seen on this processor. Null: none.
+  std::unique_ptr<ForeignProcesses> foreign_;  ///< Its providers are the port's. Null: there was no need.
   std::unique_ptr<Port> port_;
   ThreadDriver* thread_driver_ = nullptr;    ///< What port_ is or has, if it is one.
   ProcessDriver* process_driver_ = nullptr;  ///< Likewise.

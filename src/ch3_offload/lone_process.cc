@@ -29,10 +29,11 @@ void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept {
 Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_offload_config_t& config,
                                                                    const UserKey& key, const LoneLog& log) {
   if (std::optional<Error> error = checksums_missing(config)) return std::move(*error);
+  const PeerId self{config.rank};
   std::vector<std::unique_ptr<Provider>> providers;
   const FabricChoice fabric = fabric_choice(config.fabric);
   if (fabric.shm) {
-    Result<std::unique_ptr<ShmProvider>> node = make_node_provider(config, kLoneSelf, log.write, log.context);
+    Result<std::unique_ptr<ShmProvider>> node = make_node_provider(config, self, log.write, log.context);
     if (!node.ok()) return node.error();
     providers.push_back(with_chosen_checksums(config, std::move(node.value()), /*is_network=*/false,
                                               Log(log.write, log.context)));
@@ -44,12 +45,13 @@ Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_off
                    "MPIR_CVAR_CH3_OFFLOAD_FABRIC=" + std::string(config.fabric) +
                        " needs a key file: see CH3_OFFLOAD_KEY_FILE in portals4(7)"};
     if (has_rdma_device())
-      log.write(log.context, LogScope::kNode,
-                "without a key file, Portals processes of other nodes cannot be reached: see "
-                "CH3_OFFLOAD_KEY_FILE in portals4(7), or set MPIR_CVAR_CH3_OFFLOAD_FABRIC=shm");
+      log.write(
+          log.context, LogScope::kNode,
+          "without a key file, processes of other nodes that are not of the same job cannot be reached: "
+          "see CH3_OFFLOAD_KEY_FILE in portals4(7), or set MPIR_CVAR_CH3_OFFLOAD_FABRIC=shm");
     return providers;
   }
-  auto networks = make_networks(config, kLoneSelf, log.write, log.context);
+  auto networks = make_networks(config, self, log.write, log.context);
   if (networks.ok())
     std::ranges::move(networks.value(), std::back_inserter(providers));
   else if (!fabric.is_auto)
@@ -72,7 +74,7 @@ Introductions::Config introductions_config(const ch3_offload_config_t& config, c
   introductions.interface = config.network_interface;
   introductions.key = key;
   introductions.card = std::move(card);
-  introductions.own = kLoneSelf;
+  introductions.own = PeerId{config.rank};
   introductions.first_peer = kFirstPeer;
   introductions.peer_limit = kMostLonePeers;
   introductions.patience_ms = 3'000 * static_cast<int>(config.peer_timeout_s);

@@ -70,6 +70,7 @@ EngineConfig engine_config(const ch3_offload_config_t& config) {
   EngineConfig engine;
   engine.self = PeerId{config.rank};
   engine.senders = config.job_size;
+  engine.first_foreign_peer = PeerId{config.job_size};
   engine.eager_limit_bytes = static_cast<std::size_t>(config.eager_limit_bytes);
   engine.unexpected_budget_bytes = static_cast<std::size_t>(config.unexpected_budget_bytes);
   engine.send_buffer_bytes = static_cast<std::size_t>(config.send_buffer_bytes);

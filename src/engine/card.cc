@@ -25,6 +25,12 @@ bool parse_id(std::string_view text, PeerId& id) noexcept {
 
 std::string card_version() { return "v=" + std::to_string(wire::kWireVersion); }
 
+std::string card_of(std::span<Provider* const> providers) {
+  std::string card = card_version();
+  for (const Provider* const provider : providers) card += ";" + provider->local_address();
+  return card;
+}
+
 std::string_view next_piece(std::string_view& list, char separator) noexcept {
   const std::size_t end = list.find(separator);
   const std::string_view piece = list.substr(0, end);

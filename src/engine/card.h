@@ -9,6 +9,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,9 @@ struct Card {
 /// Takes a card apart. Any input. Returns nothing if it has one of the two names alone, or one that is no
 /// decimal number of 32 bits.
 std::optional<Card> parse_card(std::string_view card) noexcept;
+
+/// The card of a process with these providers, in order of preference. Throws std::bad_alloc.
+std::string card_of(std::span<Provider* const> providers);
 
 /// The same card, for a reader who has these names. REQUIRES: `card` is one without names. Throws
 /// std::bad_alloc.

@@ -40,6 +40,7 @@ std::vector<std::unique_ptr<PinDownCache>> make_caches(std::span<Provider* const
 Engine::State::State(const EngineConfig& settings, std::span<Provider* const> fabrics)
     : config(settings),
       providers(fabrics.begin(), fabrics.end()),
+      first_foreign_provider(providers.size()),
       caches(make_caches(fabrics, settings.pin_down)),
       has_caches(std::ranges::any_of(caches, [](const auto& cache) { return cache != nullptr; })),
       most_buffered_sends(std::max(
@@ -52,10 +53,12 @@ Engine::Engine(const EngineConfig& config, std::span<Provider* const> providers)
 
 Engine::~Engine() = default;
 
+void Engine::add_providers(std::span<Provider* const> providers) {
+  state_->providers.insert(state_->providers.end(), providers.begin(), providers.end());
+}
+
 std::string Engine::card() const {
-  std::string card = card_version();
-  for (const Provider* provider : state_->providers) card += ";" + provider->local_address();
-  return card;
+  return card_of(std::span(state_->providers).first(state_->first_foreign_provider));
 }
 
 const CounterPage& Engine::counters() const noexcept {

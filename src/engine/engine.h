@@ -207,6 +207,8 @@ struct EngineConfig {
   TrafficClass traffic_class = TrafficClass::kDefault;
   /// Peers from this number on are the second client's: what is told of them comes by next_book_event().
   PeerId first_book_peer{UINT32_MAX};
+  /// Peers from this number on are reached by the providers that add_providers() has added, and by no others.
+  PeerId first_foreign_peer{UINT32_MAX};
   /// Memory that is kept registered from one transfer to the next, with each provider where that pays.
   PinDownConfig pin_down;
   /// Other engines whose writes arrive over the same provider have others.
@@ -277,6 +279,10 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+
+  /// Those of peers from EngineConfig::first_foreign_peer on, with which memory is registered anew each time.
+  /// Not owned, must outlive the engine. Throws std::bad_alloc; then nothing has changed.
+  void add_providers(std::span<Provider* const> providers);
 
   /// What other processes must know to send here: "v=<wire version>;<address>;...", the addresses being the
   /// providers' in order of preference. Printable ASCII without spaces.

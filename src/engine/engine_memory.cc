@@ -9,6 +9,7 @@
 namespace ch3_offload {
 
 std::array<PinDownCache*, 2> Engine::State::caches_of(std::size_t provider) const noexcept {
+  if (provider >= first_foreign_provider) return {};
   PinDownCache* const for_reading = caches[2 * provider].get();
   PinDownCache* const for_writing = caches[2 * provider + 1].get();
   return {for_reading, for_writing == nullptr ? for_reading : for_writing};
@@ -105,7 +106,7 @@ void Engine::State::trace_pin_down() noexcept {
 }
 
 bool Engine::keeps_memory() const noexcept {
-  for (std::size_t i = 0; i < state_->providers.size(); ++i) {
+  for (std::size_t i = 0; i < state_->first_foreign_provider; ++i) {
     const PinDownCache* const cache = state_->caches_of(i)[0];
     if (cache != nullptr && cache->keeps() && !state_->providers[i]->capabilities().on_demand) return true;
   }

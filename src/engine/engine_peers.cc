@@ -105,15 +105,20 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
     return Status::kUnreachable;
   }
   std::string_view addresses = parsed ? parsed->addresses : std::string_view{};
+  const bool is_foreign = peer.id >= config.first_foreign_peer;
+  const std::size_t first = is_foreign ? first_foreign_provider : 0;
+  const std::size_t end = is_foreign ? providers.size() : first_foreign_provider;
   while (!addresses.empty()) {
     const std::string_view address = next_piece(addresses, ';');
-    for (std::size_t i = 0; i < providers.size(); ++i) {
+    for (std::size_t i = first; i < end; ++i) {
       if (providers[i]->reaches(address)) return connect(peer, i, address, parsed->names);
     }
   }
   // Of a process without a card, its book has said why.
-  if (card.empty() && peer.id >= config.first_book_peer) return Status::kUnreachable;
-  warn(LogScope::kProcess, why_unreachable(providers, who, parsed ? parsed->addresses : std::string_view{}));
+  if (card.empty() && peer.id >= std::min(config.first_book_peer, config.first_foreign_peer))
+    return Status::kUnreachable;
+  warn(LogScope::kProcess, why_unreachable(std::span(providers).subspan(first, end - first), who,
+                                           parsed ? parsed->addresses : std::string_view{}));
   return Status::kUnreachable;
 }
 

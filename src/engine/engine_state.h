@@ -44,8 +44,9 @@ struct Engine::State final : Sink {
   State(const EngineConfig& settings, std::span<Provider* const> fabrics);
 
   const EngineConfig config;
-  const std::vector<Provider*> providers;
-  /// Two for each provider (caches_of()). Constant, for memory_gone() comes from any thread.
+  std::vector<Provider*> providers;  ///< Those of foreign peers come last, from first_foreign_provider on.
+  const std::size_t first_foreign_provider;
+  /// Two for each of the others (caches_of()). Constant, for memory_gone() comes from any thread.
   const std::vector<std::unique_ptr<PinDownCache>> caches;
   const bool has_caches;                  ///< Any of these.
   const std::size_t most_buffered_sends;  ///< To one peer.
@@ -162,9 +163,11 @@ struct Engine::State final : Sink {
   // engine_peers.cc
   /// Null: it is not known. Providers and the book name nobody whom forget_peer() has ended.
   Peer* find(PeerId id) const noexcept { return peers.at(id); }
-  Peer* known(PeerId id) noexcept {  ///< Null: no memory.
+  /// Null: no memory, or the number is of an ended generation: a command may come late.
+  Peer* known(PeerId id) noexcept {
     Peer* const peer = find(id);
-    return peer != nullptr ? peer : make_known(id);
+    if (peer != nullptr) return peer;
+    return peers.is_current(id) ? make_known(id) : nullptr;
   }
   /// As known(). Who cannot be known for want of memory will be failed.
   Peer* met(PeerId id) noexcept {

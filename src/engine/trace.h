@@ -157,10 +157,12 @@ class Trace {
     record_at(clock_(), event, peer, number, detail, cookie);
   }
 
-  /// Records an event of an earlier time: now() before a call that had to succeed first.
+  /// Records an event of an earlier time: now() before a call that had to succeed first. One with a process
+  /// of another world is left out: a trace is of one job.
   /// REQUIRES: nothing was recorded since that time.
   void record_at(std::uint64_t time_ns, TraceEvent event, PeerId peer, std::uint64_t number,
                  std::uint64_t detail, const void* cookie = nullptr, std::uint8_t outcome = 0) noexcept {
+    if (index_of(peer) >= job_size_) return;
     TraceRecord& slot = records_[next_ & mask_];
     slot = TraceRecord{time_ns,        number,
                        detail,         reinterpret_cast<std::uintptr_t>(cookie),

@@ -1,6 +1,7 @@
 #include "nic/host_driver.h"
 
 #include <algorithm>
+#include <new>
 
 namespace ch3_offload {
 
@@ -25,6 +26,21 @@ HostDriver::HostDriver(const EngineConfig& config, std::span<Provider* const> pr
       descriptors_(descriptors_of(providers)),
       modules_(engine_, news_, config.senders, config.program_memory_is_watched, budgets_of(config)),
       engine_(with_news(config, &news_.messages), providers) {}
+
+bool HostDriver::add_providers(std::span<Provider* const> providers) noexcept {
+  try {
+    providers_.reserve(providers_.size() + providers.size());
+    descriptors_.reserve(descriptors_.size() + providers.size());
+    engine_.add_providers(providers);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  for (Provider* const provider : providers) {
+    providers_.push_back(provider);
+    descriptors_.push_back(provider->descriptor());
+  }
+  return true;
+}
 
 bool HostDriver::may_have_work() noexcept {
   return !at_rest() || std::any_of(providers_.begin(), providers_.end(),

@@ -69,6 +69,8 @@ class HostDriver final : public Port {
     modules_.fail_peer(peer);
   }
   void close_peer(PeerId peer) noexcept override { engine_.close_peer(peer); }
+  bool add_providers(std::span<Provider* const> providers) noexcept override;
+  bool forget_peer(PeerId peer) noexcept override { return engine_.forget_peer(peer); }
 
   std::size_t progress() noexcept override {
     const std::size_t happened = engine_.progress();
@@ -114,8 +116,8 @@ class HostDriver final : public Port {
   }
 
   const Trace* const trace_;  ///< Null: none.
-  const std::vector<Provider*> providers_;
-  const std::vector<int> descriptors_;
+  std::vector<Provider*> providers_;
+  std::vector<int> descriptors_;
   ModuleNews news_;
   ModuleRunner modules_;  ///< Outlives the engine, which may be reading its messages.
   Engine engine_;

@@ -86,6 +86,15 @@ void NicThread::remove(NicWork& work) noexcept {
   offer(next);
 }
 
+NicThread::Pause::Pause(NicThread& thread) noexcept : thread_(thread), lock_(thread.changing_) {
+  Works& none = thread_.spare();
+  none.count = 0;
+  thread_.offer(none);
+}
+
+/// What it ran before is in the other list still.
+NicThread::Pause::~Pause() { thread_.offer(thread_.spare()); }
+
 /// Returns when the thread runs these, and nothing else any more.
 void NicThread::offer(const Works& works) noexcept {
   // Release, with the acquire in run(): the thread sees what was made before.

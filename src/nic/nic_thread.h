@@ -64,6 +64,20 @@ class NicThread {
   /// one.
   void remove(NicWork& work) noexcept;
 
+  /// From its beginning to its end the thread runs nothing. Any thread but this one. Nothing is added or
+  /// removed meanwhile.
+  class Pause {
+   public:
+    explicit Pause(NicThread& thread) noexcept;
+    ~Pause();
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    NicThread& thread_;
+    const std::scoped_lock<std::mutex> lock_;
+  };
+
   /// Whether the caller is the thread.
   bool runs_here() const noexcept;
   /// True for the first caller: it tells the user what concerns the thread and not its works. Any thread.

@@ -106,6 +106,9 @@ class Port {
   virtual void place_packet(PeerId peer, const Payload& place) noexcept = 0;
   virtual void fail_peer(PeerId peer) noexcept = 0;
   virtual void close_peer(PeerId peer) noexcept = 0;
+  /// False: the driver cannot, or there is no memory; nothing has changed.
+  virtual bool add_providers(std::span<Provider* const>) noexcept { return false; }
+  virtual bool forget_peer(PeerId) noexcept { return false; }
 
   // Events.
 

@@ -54,6 +54,16 @@ void ThreadDriver::stop() noexcept {
   thread_->remove(work_);
 }
 
+bool ThreadDriver::add_providers(std::span<Provider* const> providers) noexcept {
+  const NicThread::Pause pause(*thread_);
+  return work_.port.add_providers(providers);
+}
+
+bool ThreadDriver::forget_peer(PeerId peer) noexcept {
+  const NicThread::Pause pause(*thread_);
+  return work_.port.forget_peer(peer);
+}
+
 Result<TargetPort*> ThreadDriver::attach_targets(ProcessBook& book) {
   Result<PortMemory> memory = make_memory(memory_->fencing());
   if (!memory.ok()) return memory.error();

@@ -50,6 +50,9 @@ class ThreadDriver final : public RingPort {
     work_.port.memory_gone(address, length_bytes);
   }
   std::string card() const override { return card_; }
+  /// The thread stands still meanwhile, as far as this driver goes.
+  bool add_providers(std::span<Provider* const> providers) noexcept override;
+  bool forget_peer(PeerId peer) noexcept override;
 
   NicThread& thread() noexcept { return *thread_; }
   /// What the providers log in the thread, log_line() hands to the client. REQUIRES: called in the thread.
@@ -94,7 +97,7 @@ class ThreadDriver final : public RingPort {
   const std::shared_ptr<NicThread> thread_;
   const std::unique_ptr<PortMemory> memory_;
   const WaitPolicy wait_;  ///< For a second client.
-  EngineWork work_;  ///< The thread's.
+  EngineWork work_;        ///< The thread's.
   const bool keeps_memory_;
   const std::string card_;
   std::unique_ptr<SecondClient> second_;  ///< Null: there is none.

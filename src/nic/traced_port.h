@@ -59,6 +59,10 @@ class TracedPort final : public Port {
     port_->purge(scope, doomed, spared, reason);
   }
   void introduce(PeerId peer, std::string_view card) noexcept override { port_->introduce(peer, card); }
+  bool add_providers(std::span<Provider* const> providers) noexcept override {
+    return port_->add_providers(providers);
+  }
+  bool forget_peer(PeerId peer) noexcept override { return port_->forget_peer(peer); }
   void place_packet(PeerId peer, const Payload& place) noexcept override { port_->place_packet(peer, place); }
   void fail_peer(PeerId peer) noexcept override { port_->fail_peer(peer); }
   void close_peer(PeerId peer) noexcept override { port_->close_peer(peer); }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -53,6 +54,16 @@ Result<UserKey> UserKey::read(const std::string& path) {
   key.proves_ = true;
   ::explicit_bzero(bytes.data(), bytes.size());
   return key;
+}
+
+Result<UserKey> UserKey::of_environment() {
+  if (const char* const named = std::getenv("CH3_OFFLOAD_KEY_FILE"); named != nullptr && *named != '\0')
+    return read(named);
+  const char* const home = std::getenv("HOME");
+  const std::string path = std::string(home == nullptr ? "" : home) + "/.ch3-offload-key";
+  struct stat status {};
+  if (home != nullptr && ::stat(path.c_str(), &status) == 0) return read(path);
+  return of_user(UserId{::geteuid()});
 }
 
 UserKey UserKey::of_user(UserId user) noexcept {

@@ -29,6 +29,9 @@ class UserKey {
   /// write. Errors: kDeviceFailed, kUnsupported (no libsodium); the message says what to do. Blocks as files
   /// do.
   static Result<UserKey> read(const std::string& path);
+  /// That of the file which CH3_OFFLOAD_KEY_FILE names. If it names none, that of ~/.ch3-offload-key, or
+  /// of_user() without such a file. Errors as read().
+  static Result<UserKey> of_environment();
   /// That of a user without a key file.
   static UserKey of_user(UserId user) noexcept;
   /// What bytes() of another UserKey has given, which proves() as said.

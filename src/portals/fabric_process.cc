@@ -1,6 +1,5 @@
 #include "portals/fabric_process.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,23 +25,13 @@ constexpr std::uint32_t kMostTriggered = 16'384;
 /// Longer messages than any memory.
 constexpr std::uint64_t kMostMessageBytes = std::uint64_t{1} << 47;
 
-Result<UserKey> read_key() {
-  if (const char* const named = std::getenv("CH3_OFFLOAD_KEY_FILE"); named != nullptr && *named != '\0')
-    return UserKey::read(named);
-  const char* const home = std::getenv("HOME");
-  const std::string path = std::string(home == nullptr ? "" : home) + "/.ch3-offload-key";
-  struct stat status {};
-  if (home != nullptr && stat(path.c_str(), &status) == 0) return UserKey::read(path);
-  return UserKey::of_user(UserId{geteuid()});
-}
-
 }  // namespace
 
 Result<std::unique_ptr<FabricProcess>> FabricProcess::create(std::optional<std::uint32_t> pid) {
   if (pid && (*pid == 0 || *pid > UINT16_MAX))
     return Error{Status::kUnsupported, 0, "a pid is a TCP port: 1 to 65535, not " + std::to_string(*pid)};
   std::unique_ptr<FabricProcess> process(new FabricProcess);
-  Result<UserKey> key = read_key();
+  Result<UserKey> key = UserKey::of_environment();
   if (!key.ok()) return Error{Status::kDeviceFailed, key.error().error_number, key.error().message};
   const auto port = static_cast<std::uint16_t>(pid.value_or(0));
   std::optional<Error> error = process->read_settings();

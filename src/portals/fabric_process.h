@@ -4,8 +4,7 @@
 // The settings are MPI's, MPIR_CVAR_CH3_OFFLOAD_*, as far as they concern it; docs/portals.md says which. The
 // default of MPIR_CVAR_CH3_OFFLOAD_NIC is thread here: events must come while no thread is in a call.
 //
-// CH3_OFFLOAD_KEY_FILE names the user's key file (nic/user_key.h). If it is not set, the key file is
-// ~/.ch3-offload-key, if there is one. Without a key, only processes of the same user and node meet.
+// Without a key file (nic/user_key.h), only processes of the same user and node meet.
 //
 // Threads: as PortalsProcess.
 

@@ -108,6 +108,17 @@ TEST_F(TraceTest, RecordsComeBackInOrderWithTheirFields) {
   EXPECT_EQ(contents.records[1].time_ns, begin + 1);
 }
 
+TEST_F(TraceTest, HasNoEventsWithProcessesOfOtherWorlds) {
+  Trace trace(PeerId{0}, 2, 0);
+  trace.record(TraceEvent::kSendPosted, PeerId{1}, 1, 0);
+  trace.record(TraceEvent::kSendPosted, PeerId{2}, 1, 0);
+  trace.record(TraceEvent::kSendPosted, next_generation(PeerId{2}), 1, 0);
+  ASSERT_EQ(trace.write(path("a")), 0);
+  const TraceContents contents = read_back(path("a"));
+  ASSERT_EQ(contents.records.size(), 1u);
+  EXPECT_EQ(contents.records[0].peer, 1u);
+}
+
 TEST_F(TraceTest, FullRingKeepsTheLatestAndCountsTheLost) {
   Trace trace(PeerId{0}, 1, 1000);  // 1024 after rounding
   for (std::uint64_t i = 0; i < 3000; ++i) trace.record(TraceEvent::kProbe, PeerId{0}, i, 0);

@@ -323,6 +323,7 @@ declare_parts() {
   part instructions fast  alone  mpich       'instructions of a message' script instructions
   part over-mpi     check alone  mpich       'programs over MPI' script over-mpi
   part shared-windows check alone mpich      'shared windows' script shared-windows
+  part worlds       check alone  mpich       'processes of different worlds' script worlds
   part tcp          check alone  mpich       'TCP between two nodes' script tcp
   part check-nodes  check alone  mpich       'checks of nodes' script check-nodes
   part clusters     check alone  mpich       'a cluster of two nodes: ssh, Slurm, a firewall' script clusters

@@ -16,6 +16,7 @@ noinst_HEADERS +=                                          \
     src/mpid/ch3/channels/offload/include/ch3_mpich.h \
     src/mpid/ch3/channels/offload/include/ch3_packet_headers.h \
     src/mpid/ch3/channels/offload/include/ch3_window_ops.h \
+    src/mpid/ch3/channels/offload/include/ch3_worlds.h \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_pre.h  \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_impl.h \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_post.h
@@ -50,6 +51,7 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_window_ops.c     \
     src/mpid/ch3/channels/offload/src/ch3_window_stock.c   \
     src/mpid/ch3/channels/offload/src/ch3_window_types.c   \
-    src/mpid/ch3/channels/offload/src/ch3_windows.c
+    src/mpid/ch3/channels/offload/src/ch3_windows.c        \
+    src/mpid/ch3/channels/offload/src/ch3_worlds.c
 
 endif BUILD_CH3_OFFLOAD

@@ -61,6 +61,8 @@ static const MPIDI_CH3I_Header_t headers[MPIDI_CH3_PKT_END_ALL] = {
     [MPIDI_CH3_PKT_DECR_AT_COUNTER] = HEADER(UP_TO(decr_at_cnt)),
     [MPIDI_CH3_PKT_CLOSE] = HEADER(UP_TO(close)),
     [MPIDI_CH3_PKT_REVOKE] = HEADER(UP_TO(revoke)),
+    [MPIDI_CH3_PKT_CONN_ACK] = HEADER(UP_TO(conn_ack)),
+    [MPIDI_CH3_PKT_ACCEPT_ACK] = HEADER(UP_TO(accept_ack)),
 };
 
 #undef FOP_RESP

@@ -138,6 +138,26 @@ void MPIDI_CH3I_Recvq_purge_init(void);
 /* Drops what has arrived for revoked communicators. Cheap when none is. */
 void MPIDI_CH3I_Drop_revoked(void);
 
+/* ---- ch3_worlds.c ---- */
+
+#define MPIDI_CH3I_NO_PEER UINT32_MAX
+typedef struct MPIDI_CH3I_Root MPIDI_CH3I_Root_t;
+/* Finds the number of a process of another world, which is sought from now on. Without one, ends the job. */
+uint32_t MPIDI_CH3I_Find_peer(MPIDI_VC_t * vc);
+/* The engine's number of the process. */
+static inline uint32_t MPIDI_CH3I_Peer(MPIDI_VC_t * vc)
+{
+    return likely(vc->ch.peer != MPIDI_CH3I_NO_PEER) ? vc->ch.peer : MPIDI_CH3I_Find_peer(vc);
+}
+
+/* TRUE: processes of other worlds are known. */
+extern int MPIDI_CH3I_knows_others;
+/* A message of that process, or of any, is awaited: from now on its death would be noticed. */
+void MPIDI_CH3I_Watch(MPIR_Comm * comm, int source);
+
+/* Whether all processes of an intracommunicator are of this world. */
+int MPIDI_CH3I_Is_of_one_world(MPIR_Comm * comm);
+
 /* ---- ch3_comm.c ---- */
 
 void MPIDI_CH3I_Split_type_init(void);

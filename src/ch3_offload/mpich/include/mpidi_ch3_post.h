@@ -81,6 +81,31 @@ int MPIDI_CH3I_Iscatter_binomial(const void *sendbuf, MPI_Aint sendcount, MPI_Da
 int MPIDI_CH3I_Request_free(MPIR_Request * request);
 int MPIDI_CH3I_Stock_request_free(MPIR_Request * request);
 
+/* Likewise MPIDI_PG_Create_from_string, MPIDI_Comm_spawn_multiple and MPID_Intercomm_exchange_map: processes
+ * have names, and no process is spawned that could not be met (ch3_worlds.c). */
+#define MPIDI_PG_Create_from_string(first_, ...) MPIDI_CH3I_PG_FROM_STRING_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_PG_FROM_STRING_pg_str MPIDI_CH3I_PG_from_string(pg_str
+#define MPIDI_CH3I_PG_FROM_STRING_const MPIDI_CH3I_Stock_pg_from_string(const
+#define MPIDI_Comm_spawn_multiple(first_, ...) MPIDI_CH3I_COMM_SPAWN_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_COMM_SPAWN_count MPIDI_CH3I_Comm_spawn(count
+#define MPIDI_CH3I_COMM_SPAWN_int MPIDI_CH3I_Stock_comm_spawn(int
+#define MPID_Intercomm_exchange_map(first_, ...) MPIDI_CH3I_EXCHANGE_MAP_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_EXCHANGE_MAP_local_comm_ptr MPIDI_CH3I_Intercomm_exchange_map(local_comm_ptr
+#define MPIDI_CH3I_EXCHANGE_MAP_MPIR_Comm MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm
+int MPIDI_CH3I_Intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
+                                      int *remote_size, uint64_t ** remote_lpids, int *is_low_group);
+int MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm,
+                                            int remote_leader, int *remote_size, uint64_t ** remote_lpids,
+                                            int *is_low_group);
+struct MPIDI_PG;
+int MPIDI_CH3I_PG_from_string(const char *text, struct MPIDI_PG **pg, int *is_new);
+int MPIDI_CH3I_Stock_pg_from_string(const char *text, struct MPIDI_PG **pg, int *is_new);
+int MPIDI_CH3I_Comm_spawn(int count, char **commands, char ***argvs, const int *maxprocs, MPIR_Info ** infos,
+                          int root, MPIR_Comm * comm, MPIR_Comm ** intercomm, int *errcodes);
+int MPIDI_CH3I_Stock_comm_spawn(int count, char **commands, char ***argvs, const int *maxprocs,
+                                MPIR_Info ** infos, int root, MPIR_Comm * comm, MPIR_Comm ** intercomm,
+                                int *errcodes);
+
 /* Likewise MPID_Type_free_hook, where CH3's does nothing: a datatype takes its list of pieces with it
  * (ch3_layout.c). */
 #define MPID_Type_free_hook(first_) MPIDI_CH3I_TYPE_FREE_HOOK_##first_)

@@ -20,13 +20,13 @@
 #define MPIDI_CH3I_HAS_ALLOC_MEM
 #define MPIDI_CH3I_HAS_FREE_MEM
 
-#define MPIDI_CH3_HAS_NO_DYNAMIC_PROCESS
 #define MPIDI_DEV_IMPLEMENTS_KVS
 
 /* Additions to a communicator: the list of all of them, see ch3_failure.c. */
 typedef struct {
     struct MPIR_Comm *next;
     struct MPIR_Comm *prev;
+    int is_watched;             /* TRUE: the death of any of its processes is noticed; see ch3_worlds.c */
 } MPIDI_CH3I_CH_comm_t;
 
 /* What a peer has asked of the lock of one window of this process; see ch3_rma_locks.c. */
@@ -50,6 +50,11 @@ typedef struct MPIDI_CH3I_VC {
     struct MPIR_Request *recv_active;
     /* One for each window whose lock the peer has asked for. */
     MPIDI_CH3I_Lock *locks;
+    /* The engine's number of the peer: its rank, if it is of this world. Others have MPIDI_CH3I_NO_PEER until
+     * MPIDI_CH3I_Peer() has found theirs. */
+    uint32_t peer;
+    /* The connection of two roots that connect; see ch3_worlds.c. NULL: it is none. */
+    struct MPIDI_CH3I_Root *root;
     /* TRUE when the engine has said that this peer failed. */
     int peer_failed;
     /* TRUE when the engine has got the card by which it reaches this peer. */
@@ -59,6 +64,13 @@ typedef struct MPIDI_CH3I_VC {
 } MPIDI_CH3I_VC;
 
 #define MPIDI_CH3_VC_DECL struct MPIDI_CH3I_VC ch;
+
+/* Additions to a process group. */
+typedef struct MPIDI_CH3I_PG {
+    char *names;                /* by which others find its processes (ch3_worlds.c). NULL: none known */
+} MPIDI_CH3I_PG;
+
+#define MPIDI_CH3_PG_DECL MPIDI_CH3I_PG ch;
 
 /* Additions to a request. */
 typedef struct MPIDI_CH3I_Request {

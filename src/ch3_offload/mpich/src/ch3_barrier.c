@@ -10,7 +10,7 @@
  * depends on the job and on the node alone: not on affinity, in which processes may differ. */
 static int processes_take_turns = FALSE;
 
-/* The choice of the user stays. All ranks choose the same: there are no ranks but those of the job. */
+/* The choice of the user stays. All ranks of a job choose the same. */
 void MPIDI_CH3I_Barrier_init(void)
 {
     if (MPIR_CVAR_BARRIER_INTRA_ALGORITHM != MPIR_CVAR_BARRIER_INTRA_ALGORITHM_auto ||
@@ -75,7 +75,7 @@ int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIDI_CH3I_Errflag_arg_t errflag)
 
     /* Two processes need one turn by dissemination. */
     if (!processes_take_turns || !is_within_node || comm->comm_kind != MPIR_COMM_KIND__INTRACOMM ||
-        comm->local_size <= 2)
+        comm->local_size <= 2 || (MPIDI_CH3I_knows_others && !MPIDI_CH3I_Is_of_one_world(comm)))
         return MPIDI_CH3I_Stock_barrier(comm, errflag);
     mpi_errno = barrier_in_two_turns(comm, &flag);
     MPIDI_CH3I_ERRFLAG_NOTE(errflag, flag);

@@ -2,7 +2,7 @@
  * The ch3:offload channel: ends of connections, in good order and bad, and news of dead processes.
  */
 
-#include "mpidi_ch3_impl.h"
+#include "ch3_worlds.h"
 #include "utlist.h"
 #ifdef HAVE_SIGNAL_H
 #include <signal.h>
@@ -52,29 +52,22 @@ static int is_closed(MPIDI_VC_t * vc)
 
 /* Turns ANY_SOURCE off in every communicator with that process, as CH3 does at the process manager's news,
  * which may come later or never. */
-static int disable_any_source(int rank)
+static void disable_any_source(const MPIDI_VC_t * vc)
 {
-    int mpi_errno = MPI_SUCCESS;
-    MPIR_Group *world = NULL, *failed = NULL;
+    MPIR_Comm *comm;
+    MPIDI_VC_t *other;
+    int rank;
 
     if (MPIR_Process.comm_world == NULL)
-        goto fn_exit;
-    mpi_errno = MPIR_Comm_group_impl(MPIR_Process.comm_world, &world);
-    MPIR_ERR_CHECK(mpi_errno);
-    mpi_errno = MPIR_Group_incl_impl(world, 1, &rank, &failed);
-    MPIR_ERR_CHECK(mpi_errno);
-    mpi_errno = MPIDI_CH3I_Comm_handle_failed_procs(failed);
-    MPIR_ERR_CHECK(mpi_errno);
+        return; /* MPI_Finalize is past its communication: a peer that ends has done what it had to */
+    DL_FOREACH_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev) {
+        for (rank = 0; rank < comm->remote_size && comm->dev.anysource_enabled; rank++) {
+            MPIDI_Comm_get_vc(comm, rank, &other);
+            if (other == vc)
+                comm->dev.anysource_enabled = FALSE;
+        }
+    }
     MPIDI_CH3I_Fail_any_source();
-
-  fn_exit:
-    if (failed != NULL)
-        MPIR_Group_release(failed);
-    if (world != NULL)
-        MPIR_Group_release(world);
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
 }
 
 int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
@@ -83,6 +76,8 @@ int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
 
     vc->ch.peer_failed = TRUE;
     vc->ch.is_given_up = TRUE;
+    if (vc->pg != MPIDI_Process.my_pg)
+        vc->ch.lane = NULL;     /* its number and its lane will be another's */
     failed_peers++;
     MPIDI_CH3I_losses++;
     MPIDI_CH3I_Packets_fail(vc, mpi_errno);
@@ -92,8 +87,7 @@ int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
     if (!is_closed(vc)) {
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
         MPIR_ERR_CHECK(mpi_errno);
-        mpi_errno = disable_any_source(vc->pg_rank);
-        MPIR_ERR_CHECK(mpi_errno);
+        disable_any_source(vc);
     }
 
   fn_exit:
@@ -109,8 +103,10 @@ void MPIDI_CH3I_Peer_failed(uint32_t peer, int status)
 {
     MPIDI_VC_t *vc;
 
-    if (peer >= (uint32_t) MPIDI_Process.my_pg->size)
+    if (peer >= (uint32_t) MPIDI_Process.my_pg->size) {
+        MPIDI_CH3I_Defer_error(MPIDI_CH3I_Foreign_failed(peer, status));
         return;
+    }
     MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
     if (!vc->ch.peer_failed)
         MPIDI_CH3I_Defer_error(MPIDI_CH3I_Connection_broken(vc, status));
@@ -126,13 +122,16 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
     if (vc->state == MPIDI_VC_STATE_CLOSED) {
         /* The close protocol is through. Its last packet may still be on its way: MPIDI_CH3_Finalize
          * sees it off. */
-        ch3_offload_close_peer(MPIDI_CH3I_channel, vc->pg_rank);
+        if (vc->pg == MPIDI_Process.my_pg)
+            ch3_offload_close_peer(MPIDI_CH3I_channel, vc->ch.peer);
+        else if (vc->ch.root == NULL)
+            MPIDI_CH3I_Leave_peer(vc);
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
         MPIR_ERR_CHECK(mpi_errno);
     } else {
         /* The process manager says that it died. The engine says so when what it had sent is here,
          * unless it did before. */
-        ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
+        ch3_offload_fail_peer(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc));
     }
 
   fn_exit:
@@ -182,11 +181,13 @@ void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, MPIDI_CH3I_probe
     }
     last_look = kind;
     MPIDI_CH3I_Probe_waits();
-    if (likely(failed_peers == 0))
+    if (likely(failed_peers == 0 && !MPIDI_CH3I_knows_others))
         return;
     comm = find_communicator(context_id);
     if (comm == NULL)
         return;
+    if (MPIDI_CH3I_knows_others)
+        MPIDI_CH3I_Watch(comm, source);
     if (source == MPI_ANY_SOURCE) {
         if (comm->dev.anysource_enabled)
             return;
@@ -218,6 +219,7 @@ void MPIDI_CH3I_Probe_polled(MPIDI_CH3I_probe_kind_t looked, int mpi_errno)
 
 static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
 {
+    comm->dev.ch.is_watched = FALSE;
     DL_APPEND_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev);
     MPIDI_CH3I_Apply_class(comm);
     return MPI_SUCCESS;

@@ -2,7 +2,7 @@
  * The ch3:offload channel: start and end of a process, and of its virtual connections.
  */
 
-#include "mpidi_ch3_impl.h"
+#include "ch3_worlds.h"
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #ifdef HAVE_SYS_RANDOM_H
@@ -123,10 +123,10 @@ void MPIDI_CH3I_Card_wanted(uint32_t peer)
 
 void MPIDI_CH3I_Lane_made(uint32_t peer)
 {
-    MPIDI_VC_t *vc;
+    MPIDI_VC_t *vc = MPIDI_CH3I_Vc(peer);
 
-    MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
-    vc->ch.lane = ch3_offload_lane(MPIDI_CH3I_channel, peer);
+    if (vc != NULL)
+        vc->ch.lane = ch3_offload_lane(MPIDI_CH3I_channel, peer);
 }
 
 /* Hydra, on PMI_Abort, ends the job without what it has not read of the processes' output: on a busy
@@ -379,6 +379,7 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
                              message);
     }
 
+    MPIDI_CH3I_Worlds_init(pg_p);
     mpi_errno = MPIDI_CH3I_Packet_recv_init();
     MPIR_ERR_CHECK(mpi_errno);
     if (ch3_offload_create(&config, &MPIDI_CH3I_channel, message, sizeof(message)) != 0) {
@@ -479,6 +480,7 @@ int MPIDI_CH3_Finalize(void)
     MPIDI_CH3I_Send_finalize();
     MPIDI_CH3I_Schedules_finalize();
     MPIDI_CH3I_Windows_finalize();
+    MPIDI_CH3I_Worlds_finalize();
     mpi_errno = MPIDI_CH3I_Progress_finalize();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_channel = NULL;
@@ -494,11 +496,12 @@ int MPIDI_CH3_Finalize(void)
     goto fn_exit;
 }
 
-/* ---- virtual connections and process groups ---- */
+/* ---- virtual connections ---- */
 
 int MPIDI_CH3_VC_Init(MPIDI_VC_t * vc)
 {
     memset(&vc->ch, 0, sizeof(vc->ch));
+    vc->ch.peer = MPIDI_CH3I_NO_PEER;
     vc->comm_ops = &MPIDI_CH3I_comm_ops;
     return MPI_SUCCESS;
 }
@@ -506,38 +509,6 @@ int MPIDI_CH3_VC_Init(MPIDI_VC_t * vc)
 int MPIDI_CH3_VC_Destroy(MPIDI_VC_t * vc)
 {
     MPIDI_CH3I_Locks_free(vc);
+    MPIDI_CH3I_Forget_vc(vc);
     return MPI_SUCCESS;
-}
-
-int MPIDI_CH3_PG_Init(MPIDI_PG_t * pg ATTRIBUTE((unused)))
-{
-    return MPI_SUCCESS;
-}
-
-int MPIDI_CH3_PG_Destroy(struct MPIDI_PG *pg ATTRIBUTE((unused)))
-{
-    return MPI_SUCCESS;
-}
-
-int MPIDI_CH3_Get_business_card(int my_rank ATTRIBUTE((unused)), char *value, int length)
-{
-    MPL_strncpy(value, ch3_offload_card(MPIDI_CH3I_channel), length);
-    return MPI_SUCCESS;
-}
-
-/* ---- no dynamic processes ---- */
-
-int MPIDI_CH3_PortFnsInit(MPIDI_PortFns * port_fns)
-{
-    memset(port_fns, 0, sizeof(*port_fns));
-    return MPI_SUCCESS;
-}
-
-int MPIDI_CH3_Connect_to_root(const char *port_name ATTRIBUTE((unused)),
-                              MPIDI_VC_t ** new_vc ATTRIBUTE((unused)))
-{
-    int mpi_errno = MPI_SUCCESS;
-
-    MPIR_ERR_SET1(mpi_errno, MPI_ERR_OTHER, "**notimpl", "**notimpl %s", __func__);
-    return mpi_errno;
 }

@@ -270,7 +270,7 @@ EXPORTED int ch3_offload_modules_open(MPI_Comm comm, ch3_offload_modules_t **mod
 {
     static unsigned opened = 0;
     ch3_offload_modules_t *made;
-    MPIR_Comm *control = NULL;
+    MPIR_Comm *opened_on = NULL, *control = NULL;
     unsigned group;
     int is_inter = 1;
     int is_good;
@@ -282,6 +282,9 @@ EXPORTED int ch3_offload_modules_open(MPI_Comm comm, ch3_offload_modules_t **mod
     if (PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS || is_inter)
         return MPI_ERR_ARG;
     *modules = NULL;
+    MPIR_Comm_get_ptr(comm, opened_on);
+    if (!MPIDI_CH3I_Is_of_one_world(opened_on))
+        return MPI_ERR_COMM;
     made = MPL_calloc(1, sizeof(*made), MPL_MEM_OTHER);
     if (made == NULL)
         return MPI_ERR_NO_MEM;

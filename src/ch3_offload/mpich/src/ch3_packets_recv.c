@@ -8,6 +8,7 @@
  */
 
 #include "ch3_packet_headers.h"
+#include "ch3_worlds.h"
 
 static MPIDI_CH3_PktHandler_Fcn *handlers[MPIDI_CH3_PKT_END_ALL + 1];
 
@@ -148,7 +149,7 @@ static void give_up(MPIDI_VC_t * vc, int mpi_errno)
                  "packet: %s", vc->pg_rank, reason);
     MPIDI_CH3I_Warn(text);
     vc->ch.is_given_up = TRUE;  /* what else it has sent is dropped */
-    ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
+    ch3_offload_fail_peer(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc));
 }
 
 /* A late farewell to a process that never knew of the connection and is finalizing: it gets the answer that
@@ -256,7 +257,61 @@ static int handle_packet(MPIDI_VC_t * vc, const char *bytes, size_t length, size
     goto fn_exit;
 }
 
-/* The next bytes of the stream. */
+/* The next bytes of the stream. *taken: how many of them. */
+static int take_bytes(MPIDI_VC_t * vc, const char *bytes, size_t length, size_t * taken)
+{
+    if (vc->ch.recv_active == NULL)
+        return handle_packet(vc, bytes, length, taken);
+    *taken = fill_iov(vc->ch.recv_active, bytes, length);
+    return resume_request(vc);
+}
+
+/* The stream of a process of another world. Packets between roots come between the others. */
+static void foreign_packet_recv(uint32_t peer, const char *in, size_t left)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIDI_VC_t *vc = NULL;
+
+    while (left > 0) {
+        const int holds = MPIDI_CH3I_Holds_packets(peer);
+        size_t taken = 0;
+
+        vc = holds ? NULL : MPIDI_CH3I_Foreign_vc(peer);
+        if (!holds && (vc == NULL || vc->ch.recv_active == NULL) && MPIDI_CH3I_Is_root(in, left)) {
+            int has_packet;
+
+            mpi_errno = MPIDI_CH3I_Take_root(peer, in, left, &vc, &has_packet);
+            MPIR_ERR_CHECK(mpi_errno);
+            in += MPIDI_CH3I_ROOT_BYTES;
+            left -= MPIDI_CH3I_ROOT_BYTES;
+            if (has_packet)
+                mpi_errno = handle_packet(vc, in, left, &taken);
+            MPIDI_CH3_Progress_signal_completion();     /* who waits in MPI_Comm_accept looks again */
+        } else if (vc == NULL) {
+            mpi_errno = MPIDI_CH3I_Hold_packets(peer, in, left);
+            taken = left;
+        } else if (vc->ch.is_given_up) {
+            break;
+        } else {
+            if (vc->state == MPIDI_VC_STATE_INACTIVE)
+                MPIDI_CHANGE_VC_STATE(vc, ACTIVE);
+            mpi_errno = take_bytes(vc, in, left, &taken);
+        }
+        MPIR_ERR_CHECK(mpi_errno);
+        in += taken;
+        left -= taken;
+    }
+
+  fn_exit:
+    return;
+  fn_fail:
+    if (vc != NULL && vc->ch.root == NULL)
+        give_up(vc, mpi_errno);
+    else
+        ch3_offload_fail_peer(MPIDI_CH3I_channel, peer);
+    goto fn_exit;
+}
+
 void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_bytes)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -265,17 +320,14 @@ void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_byte
     size_t taken;
     MPIDI_VC_t *vc;
 
-    if (peer >= (uint32_t) MPIDI_Process.my_pg->size)
+    if (unlikely(peer >= (uint32_t) MPIDI_Process.my_pg->size)) {
+        foreign_packet_recv(peer, bytes, length_bytes);
         return;
+    }
     MPIDI_PG_Get_vc_set_active(MPIDI_Process.my_pg, peer, &vc);
 
     while (left > 0 && !vc->ch.is_given_up) {
-        if (vc->ch.recv_active != NULL) {
-            taken = fill_iov(vc->ch.recv_active, in, left);
-            mpi_errno = resume_request(vc);
-        } else {
-            mpi_errno = handle_packet(vc, in, left, &taken);
-        }
+        mpi_errno = take_bytes(vc, in, left, &taken);
         MPIR_ERR_CHECK(mpi_errno);
         in += taken;
         left -= taken;
@@ -291,15 +343,11 @@ void MPIDI_CH3I_Packet_recv(uint32_t peer, const void *bytes, size_t length_byte
 /* Where the next bytes of the stream belong, and how many go there in one run. NULL: nobody knows. */
 static void *find_place(uint32_t peer, size_t * capacity_bytes)
 {
-    MPIDI_VC_t *vc;
-    MPIR_Request *rreq;
+    MPIDI_VC_t *vc = MPIDI_CH3I_Vc(peer);
+    MPIR_Request *rreq = vc == NULL ? NULL : vc->ch.recv_active;
     int i;
 
     *capacity_bytes = 0;
-    if (peer >= (uint32_t) MPIDI_Process.my_pg->size)
-        return NULL;
-    MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
-    rreq = vc->ch.recv_active;
     if (rreq == NULL || rreq->dev.drop_data || vc->ch.is_given_up)
         return NULL;
     for (i = rreq->dev.iov_offset; i < rreq->dev.iov_offset + rreq->dev.iov_count; i++)
@@ -321,11 +369,10 @@ void MPIDI_CH3I_Packet_offered(uint32_t peer)
 /* They are there. */
 void MPIDI_CH3I_Packet_placed(uint32_t peer, size_t length_bytes)
 {
-    MPIDI_VC_t *vc;
+    MPIDI_VC_t *vc = MPIDI_CH3I_Vc(peer);
     int mpi_errno;
 
-    MPIDI_PG_Get_vc(MPIDI_Process.my_pg, peer, &vc);
-    if (vc->ch.recv_active == NULL)     /* it failed meanwhile */
+    if (vc == NULL || vc->ch.recv_active == NULL)       /* it failed meanwhile */
         return;
     fill_iov(vc->ch.recv_active, NULL, length_bytes);
     mpi_errno = resume_request(vc);

@@ -9,6 +9,7 @@
  */
 
 #include "ch3_packet_headers.h"
+#include "ch3_worlds.h"
 
 /* Requests in all sendqs, and in `unsent`. */
 static int waiting = 0;
@@ -52,7 +53,7 @@ static inline int send_by_lane(MPIDI_VC_t * vc, const void *header, intptr_t hea
         out += data[i].iov_len;
     }
     if (unlikely(ch3_offload_lane_end_packet(lane, length) == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER))
-        ch3_offload_nudge(MPIDI_CH3I_channel, vc->pg_rank);
+        ch3_offload_nudge(MPIDI_CH3I_channel, vc->ch.peer);
     return TRUE;
 }
 
@@ -98,7 +99,7 @@ void MPIDI_CH3I_Packets_fail_unsent(void)
         waiting--;
         /* The stream of packets has lost one. */
         if (!vc->ch.peer_failed) {
-            ch3_offload_fail_peer(MPIDI_CH3I_channel, vc->pg_rank);
+            ch3_offload_fail_peer(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc));
             if (!vc->ch.peer_failed)
                 MPIDI_CH3I_Defer_error(MPIDI_CH3I_Connection_broken(vc, CH3_OFFLOAD_PEER_FAILED));
         }
@@ -131,13 +132,13 @@ static int send_part(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, i
     char in_stream[sizeof(MPIDI_CH3_Pkt_t)];
 
     if (header == NULL)
-        return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, NULL, 0, data,
+        return ch3_offload_send_packet(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), NULL, 0, data,
                                        sreq->dev.iov_count, sreq, status);
     if (likely(send_by_lane(vc, header, header_bytes, data, sreq->dev.iov_count)))
         return CH3_OFFLOAD_DONE;
     shape = find_header(header);
     put_header(in_stream, shape, header, header_bytes);
-    return ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, in_stream, shape->bytes, data,
+    return ch3_offload_send_packet(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), in_stream, shape->bytes, data,
                                    sreq->dev.iov_count, sreq, status);
 }
 
@@ -308,7 +309,8 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
     *sreq_ptr = NULL;
     MPIR_Assert(n_iov >= 1 && n_iov <= MPL_IOV_LIMIT);
     if (is_dead(vc)) {
-        mpi_errno = start_unsent(vc, iov[0].iov_base, peer_is_dead(vc), sreq_ptr);
+        mpi_errno = vc->ch.root != NULL ? MPIDI_CH3I_Drop_root_packet(vc, iov[0].iov_base) :
+            start_unsent(vc, iov[0].iov_base, peer_is_dead(vc), sreq_ptr);
         goto fn_exit;
     }
 
@@ -318,12 +320,17 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
         /* The engine copies the header, and there is nothing else to keep. */
         const MPIDI_CH3_Pkt_t *pkt = iov[0].iov_base;
         const MPIDI_CH3I_Header_t *shape = find_header(pkt);
-        char in_stream[sizeof(MPIDI_CH3_Pkt_t)];
+        char in_stream[MPIDI_CH3I_ROOT_BYTES + sizeof(MPIDI_CH3_Pkt_t)];
+        const size_t before = MPIDI_CH3I_Put_root(vc, in_stream);
         int status = CH3_OFFLOAD_OK;
 
-        put_header(in_stream, shape, pkt, iov[0].iov_len);
-        if (ch3_offload_send_packet(MPIDI_CH3I_channel, vc->pg_rank, in_stream, shape->bytes, NULL, 0, NULL,
-                                    &status) == CH3_OFFLOAD_ERROR) {
+        put_header(in_stream + before, shape, pkt, iov[0].iov_len);
+        if (ch3_offload_send_packet(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), in_stream, before + shape->bytes,
+                                    NULL, 0, NULL, &status) == CH3_OFFLOAD_ERROR) {
+            if (vc->ch.root != NULL) {
+                mpi_errno = MPIDI_CH3I_Drop_root_packet(vc, pkt);
+                goto fn_exit;
+            }
             /* Whom to say goodbye to may be gone already: a cancelled receive opens a connection for us
              * only. */
             if (pkt->type == MPIDI_CH3_PKT_CLOSE && status == CH3_OFFLOAD_PEER_FAILED)

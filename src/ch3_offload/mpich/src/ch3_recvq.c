@@ -271,7 +271,7 @@ static int source_is_dead(int source, ch3_offload_match_t match, ch3_offload_mat
     } else {
         MPIDI_VC_t *vc;
         MPIDI_Comm_get_vc(comm, source, &vc);
-        if (likely(vc->state != MPIDI_VC_STATE_MORIBUND))
+        if (likely(!vc->ch.peer_failed))
             return FALSE;
     }
     if (ch3_offload_probe(MPIDI_CH3I_channel, match, ignore, &envelope))
@@ -315,8 +315,11 @@ MPIR_Request *MPIDI_CH3U_Recvq_FDU_or_AEP(int source, int tag, int context_id, M
     MPIR_T_PVAR_COUNTER_INC(RECVQ, unexpected_recvq_match_attempts, 1);
     progressed = ch3_offload_post_receive(MPIDI_CH3I_channel, match, ignore, &payload, rreq,
                                           &rreq->ch.operation, &envelope);
-    if (progressed == CH3_OFFLOAD_PENDING)
+    if (progressed == CH3_OFFLOAD_PENDING) {
+        if (unlikely(MPIDI_CH3I_knows_others))
+            MPIDI_CH3I_Watch(comm, source);
         return rreq;
+    }
 
     complete_receive(rreq, envelope.match, envelope.length_bytes, envelope.status);
     return rreq;

@@ -75,7 +75,7 @@ static int add_message(int kind, const void *buf, MPI_Aint count, MPI_Datatype t
     if (count < 0 || comm->revoked || !MPIDI_CH3I_Plain_payload(buf, count, type, &payload))
         return FALSE;
     MPIDI_Comm_get_vc_set_active(comm, rank, &vc);
-    if (vc->ch.peer_failed)
+    if (vc->ch.peer_failed || vc->pg != MPIDI_Process.my_pg)
         return FALSE;
     /* The processor cannot ask for it while this process computes. */
     if (kind != CH3_OFFLOAD_STEP_RECEIVE && !vc->ch.is_introduced && vc->pg_rank != MPIR_Process.rank)

@@ -22,7 +22,7 @@ static inline int send_by_lane(MPIDI_VC_t * vc, ch3_offload_match_t match, uint3
     sent = ch3_offload_lane_send(lane, match.bits, match.initiator, send_id, buf,
                                  count * MPIR_Datatype_get_basic_size(datatype));
     if (unlikely(sent == CH3_OFFLOAD_LANE_SENT_TO_SLEEPER))
-        ch3_offload_nudge(MPIDI_CH3I_channel, vc->pg_rank);
+        ch3_offload_nudge(MPIDI_CH3I_channel, vc->ch.peer);
     return sent != CH3_OFFLOAD_LANE_CLOSED;
 }
 
@@ -44,9 +44,13 @@ static int blocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MPI_D
     }
     sreq = spare_sreq;
 
+    if (unlikely(vc->ch.peer_failed)) {
+        mpi_errno = MPIDI_CH3I_Error(CH3_OFFLOAD_PEER_FAILED, rank);
+        goto fn_fail;
+    }
     mpi_errno = MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
     MPIR_ERR_CHECK(mpi_errno);
-    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, match, &payload, 0, sreq,
+    progressed = ch3_offload_send(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), mode, match, &payload, 0, sreq,
                                   &sreq->ch.operation, &status);
     if (likely(progressed == CH3_OFFLOAD_DONE)) {
         MPIDI_CH3I_End_walk(sreq);
@@ -102,14 +106,17 @@ static int nonblocking_send(MPIDI_VC_t * vc, const void *buf, MPI_Aint count, MP
         mpi_errno = MPID_Request_complete(sreq);
         goto fn_exit;
     }
-    mpi_errno = MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
+    if (unlikely(vc->ch.peer_failed))
+        mpi_errno = MPIDI_CH3I_Error(CH3_OFFLOAD_PEER_FAILED, rank);
+    else
+        mpi_errno = MPIDI_CH3I_Payload(buf, count, datatype, sreq, &payload);
     if (unlikely(mpi_errno != MPI_SUCCESS)) {
         sreq->status.MPI_ERROR = mpi_errno;
         mpi_errno = MPID_Request_complete(sreq);
         goto fn_exit;
     }
-    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, mode, match, &payload, sreq->handle,
-                                  sreq, &sreq->ch.operation, &status);
+    progressed = ch3_offload_send(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), mode, match, &payload,
+                                  sreq->handle, sreq, &sreq->ch.operation, &status);
     if (progressed == CH3_OFFLOAD_PENDING) {
         sreq->ch.is_pending = TRUE;
         MPIDI_CH3I_Hold_datatype(sreq);
@@ -213,8 +220,8 @@ int MPIDI_CH3I_Send_to_module(const void *buf, MPI_Aint count, int rank, MPIR_Co
     MPIDI_Request_set_type(sreq, MPIDI_REQUEST_TYPE_SEND);
     *request = sreq;
     sreq->ch.vc = vc;
-    progressed = ch3_offload_send(MPIDI_CH3I_channel, vc->pg_rank, CH3_OFFLOAD_STANDARD, match, &payload, 0,
-                                  sreq, &sreq->ch.operation, &status);
+    progressed = ch3_offload_send(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), CH3_OFFLOAD_STANDARD, match,
+                                  &payload, 0, sreq, &sreq->ch.operation, &status);
     if (progressed == CH3_OFFLOAD_PENDING) {
         sreq->ch.is_pending = TRUE;
         goto fn_exit;
@@ -275,9 +282,13 @@ static int offload_cancel_send(MPIDI_VC_t * vc, MPIR_Request * sreq)
     if (!was_incomplete)
         MPIR_Request_add_ref(sreq);
 
+    if (unlikely(vc->ch.peer_failed)) {
+        mpi_errno = cancel_decided(sreq, FALSE);
+        goto fn_exit;
+    }
     match = MPIDI_CH3I_Match(sreq->dev.match.parts.context_id, sreq->comm->rank, sreq->dev.match.parts.tag);
     progressed = ch3_offload_cancel_send(MPIDI_CH3I_channel, sreq->ch.is_pending ? sreq->ch.operation : 0,
-                                         vc->pg_rank, match, sreq->handle, sreq);
+                                         MPIDI_CH3I_Peer(vc), match, sreq->handle, sreq);
     if (progressed != CH3_OFFLOAD_PENDING) {
         mpi_errno = cancel_decided(sreq, progressed == CH3_OFFLOAD_DONE);
         MPIR_ERR_CHECK(mpi_errno);

@@ -33,8 +33,9 @@ int MPIDI_CH3I_Window_expose(MPIR_Win * win)
 {
     uint16_t number;
 
-    /* What is attached to a dynamic window, only CH3 knows. */
-    if (win->create_flavor == MPI_WIN_FLAVOR_DYNAMIC || !ch3_offload_window_serves(MPIDI_CH3I_channel))
+    /* What is attached to a dynamic window, only CH3 knows, and processors serve those of one world. */
+    if (win->create_flavor == MPI_WIN_FLAVOR_DYNAMIC || !ch3_offload_window_serves(MPIDI_CH3I_channel) ||
+        !MPIDI_CH3I_Is_of_one_world(win->comm_ptr))
         return -1;
     win->ch.targets = MPL_calloc(win->comm_ptr->local_size, sizeof(*win->ch.targets), MPL_MEM_RMA);
     if (win->ch.targets == NULL)
@@ -161,7 +162,7 @@ int MPIDI_CH3I_Window_begin_runs(MPIDI_CH3I_Window_op * op, ch3_offload_window_o
     int status;
 
     MPIDI_Comm_get_vc(op->win->comm_ptr, op->rank, &vc);
-    part->peer = vc->pg_rank;
+    part->peer = MPIDI_CH3I_Peer(vc);
     part->window = op->win->ch.targets[op->rank].number;
     part->cookie = op;
     op->parts++;

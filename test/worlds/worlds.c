@@ -1,0 +1,320 @@
+/* Processes of different worlds (MPI 4.0, chapter 11): children, servers and clients. Every byte is checked. */
+#include "../over-mpi/over_mpi.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+enum { kTag = 5, kChildren = 3, kRounds = 3, kWindowInts = 1000, kMost = 16 };
+
+static const size_t lengths[] = { 0, 1, 1000, 100000, 3000000 };
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static uint32_t seed_of(int from, int to, size_t length)
+{
+    return (uint32_t) (from * 1000003 + to * 1009 + (int) length);
+}
+
+/* All of one side with all of the other, both ways at once; the answers come from anybody. */
+static void exchange(MPI_Comm inter)
+{
+    int others, me;
+
+    MPI_Comm_remote_size(inter, &others);
+    MPI_Comm_rank(inter, &me);
+    if (others > kMost)
+        fail("%d others", others);
+    for (size_t i = 0; i < COUNT(lengths); i++) {
+        const size_t length = lengths[i];
+        char *in = allocate(length), *out = allocate(length * (size_t) others);
+        MPI_Request requests[kMost];
+        MPI_Status statuses[kMost];
+
+        snprintf(doing, sizeof doing, "exchanging %zu bytes", length);
+        for (int other = 0; other < others; other++) {
+            char *its = out + length * (size_t) other;
+            fill(its, length, seed_of(me, other, length));
+            MPI_Isend(its, (int) length, MPI_CHAR, other, kTag + (int) i, inter, &requests[other]);
+        }
+        for (int n = 0; n < others; n++) {
+            MPI_Status status;
+            int count;
+            MPI_Recv(in, (int) length, MPI_CHAR, MPI_ANY_SOURCE, kTag + (int) i, inter, &status);
+            MPI_Get_count(&status, MPI_CHAR, &count);
+            if ((size_t) count != length)
+                fail("%d bytes have come", count);
+            expect(in, length, seed_of(status.MPI_SOURCE, me, length), "a message of another world");
+        }
+        MPI_Waitall(others, requests, statuses);
+        free(in);
+        free(out);
+    }
+}
+
+/* Both worlds as one communicator: collective operations and a window. */
+static void merge(MPI_Comm inter, int is_high)
+{
+    MPI_Comm all;
+    MPI_Win window;
+    int me, count, sum, value, *memory;
+
+    snprintf(doing, sizeof doing, "merging");
+    MPI_Intercomm_merge(inter, is_high, &all);
+    MPI_Comm_rank(all, &me);
+    MPI_Comm_size(all, &count);
+    MPI_Allreduce(&me, &sum, 1, MPI_INT, MPI_SUM, all);
+    if (sum != count * (count - 1) / 2)
+        fail("the sum of the ranks is %d", sum);
+    MPI_Barrier(all);
+
+    snprintf(doing, sizeof doing, "a window of two worlds");
+    memory = allocate(kWindowInts * sizeof(*memory));
+    for (int i = 0; i < kWindowInts; i++)
+        memory[i] = 0;
+    MPI_Win_create(memory, kWindowInts * (MPI_Aint) sizeof(*memory), sizeof(*memory), MPI_INFO_NULL, all, &window);
+    value = me + 1;
+    MPI_Win_fence(0, window);
+    for (int to = 0; to < count; to++) {
+        MPI_Put(&value, 1, MPI_INT, to, me, 1, MPI_INT, window);
+        MPI_Accumulate(&value, 1, MPI_INT, to, kWindowInts - 1, 1, MPI_INT, MPI_SUM, window);
+    }
+    MPI_Win_fence(0, window);
+    for (int i = 0; i < count; i++)
+        if (memory[i] != i + 1)
+            fail("rank %d has put %d", i, memory[i]);
+    if (memory[kWindowInts - 1] != count * (count + 1) / 2)
+        fail("all have added up to %d", memory[kWindowInts - 1]);
+    MPI_Win_free(&window);
+    free(memory);
+    MPI_Comm_free(&all);
+}
+
+static MPI_Comm spawn(char *program, char *part)
+{
+    char *arguments[] = { part, NULL };
+    MPI_Comm children;
+
+    snprintf(doing, sizeof doing, "spawning");
+    MPI_Comm_spawn(program, arguments, kChildren, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children,
+                   MPI_ERRCODES_IGNORE);
+    return children;
+}
+
+/* Says why nobody can be spawned here. */
+static void refused(char *program)
+{
+    char text[MPI_MAX_ERROR_STRING];
+    int error, length;
+
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    error = MPI_Comm_spawn(program, MPI_ARGV_NULL, kChildren, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &(MPI_Comm) { 0 },
+                           MPI_ERRCODES_IGNORE);
+    if (error == MPI_SUCCESS)
+        fail("somebody was spawned");
+    MPI_Error_string(error, text, &length);
+    printf("%s\n", text);
+}
+
+static void parent(char *program)
+{
+    for (int round = 0; round < kRounds; round++) {
+        MPI_Comm children = spawn(program, "child");
+        exchange(children);
+        merge(children, 0);
+        MPI_Comm_disconnect(&children);
+    }
+}
+
+static void child(MPI_Comm parents)
+{
+    exchange(parents);
+    merge(parents, 1);
+    MPI_Comm_disconnect(&parents);
+}
+
+/* Children and their children, none of which is disconnected: MPI_Finalize ends it all. */
+static void generations(char *program, MPI_Comm parents)
+{
+    char *arguments[] = { "generations", "2", NULL };
+    MPI_Comm children;
+
+    if (parents != MPI_COMM_NULL) {
+        exchange(parents);
+        return;
+    }
+    MPI_Comm_spawn(program, arguments, kChildren, MPI_INFO_NULL, 0, MPI_COMM_SELF, &children, MPI_ERRCODES_IGNORE);
+    exchange(children);
+}
+
+/* The name of the port goes through a file. */
+static void publish_port(const char *file, char *port)
+{
+    char temporary[400];
+    FILE *out;
+
+    MPI_Open_port(MPI_INFO_NULL, port);
+    snprintf(temporary, sizeof temporary, "%s.new", file);
+    out = fopen(temporary, "w");
+    if (out == NULL || fprintf(out, "%s\n", port) < 0 || fclose(out) != 0 || rename(temporary, file) != 0)
+        fail("cannot write %s", file);
+}
+
+/* Clients come one after the other, and several at once. */
+static void serve(const char *file, int clients)
+{
+    char port[MPI_MAX_PORT_NAME];
+
+    if (rank == 0)
+        publish_port(file, port);
+    for (int i = 0; i < clients; i++) {
+        MPI_Comm client;
+        snprintf(doing, sizeof doing, "accepting client %d", i);
+        MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &client);
+        exchange(client);
+        MPI_Comm_disconnect(&client);
+    }
+    if (rank == 0)
+        MPI_Close_port(port);
+}
+
+static void read_port(const char *file, char *port)
+{
+    FILE *in = NULL;
+
+    for (int i = 0; i < 600 && (in = fopen(file, "r")) == NULL; i++)
+        usleep(100000);
+    if (in == NULL || fgets(port, MPI_MAX_PORT_NAME, in) == NULL)
+        fail("cannot read %s", file);
+    port[strcspn(port, "\n")] = '\0';
+    fclose(in);
+}
+
+static void visit(const char *file, int times)
+{
+    char port[MPI_MAX_PORT_NAME] = "";
+
+    if (rank == 0)
+        read_port(file, port);
+    for (int i = 0; i < times; i++) {
+        MPI_Comm server;
+        snprintf(doing, sizeof doing, "connecting, %d", i);
+        MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &server);
+        exchange(server);
+        MPI_Comm_disconnect(&server);
+    }
+}
+
+/* The clients are killed while a message of one of them is awaited, or of any. */
+static void mourn(const char *file)
+{
+    char port[MPI_MAX_PORT_NAME], byte = 0;
+    MPI_Comm clients;
+    int class, error, last;
+
+    if (rank == 0)
+        publish_port(file, port);
+    MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &clients);
+    MPI_Comm_remote_size(clients, &last);
+    last--;
+    MPI_Comm_set_errhandler(clients, MPI_ERRORS_RETURN);
+    snprintf(doing, sizeof doing, "waiting for one that dies");
+    error = MPI_Recv(&byte, 1, MPI_CHAR, rank == 0 ? last : MPI_ANY_SOURCE, kTag, clients,
+                     MPI_STATUS_IGNORE);
+    MPI_Error_class(error, &class);
+    if (class != MPIX_ERR_PROC_FAILED)
+        fail("its death is error class %d", class);
+    snprintf(doing, sizeof doing, "sending to one that is dead");
+    for (int round = 0; round < 20; round++) {
+        MPI_Request request;
+        error = MPI_Ssend(&byte, 1, MPI_CHAR, last, kTag, clients);
+        MPI_Error_class(error, &class);
+        if (class != MPIX_ERR_PROC_FAILED)
+            fail("its death is error class %d to who sends", class);
+        MPI_Isend(&byte, 1, MPI_CHAR, last, kTag, clients, &request);
+        error = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        MPI_Error_class(error, &class);
+        if (class != MPIX_ERR_PROC_FAILED)
+            fail("its death is error class %d to who sends later", class);
+        usleep(5000);           /* its number is given back meanwhile */
+    }
+    snprintf(doing, sizeof doing, "leaving those that are dead");
+    MPI_Comm_disconnect(&clients);
+}
+
+static void die(const char *file)
+{
+    char port[MPI_MAX_PORT_NAME] = "";
+    MPI_Comm server;
+
+    if (rank == 0)
+        read_port(file, port);
+    MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &server);
+    raise(SIGKILL);
+}
+
+/* Ports that are no ports: an error, at once. */
+static void err(void)
+{
+    static const char *const names[] = {
+        "", "nonsense", "tag#0$", "tag#0$name#nowhere$", "tag#0$name#127.0.0.1/1$", "tag#0$name#127.0.0.1/99999$",
+    };
+    char port[MPI_MAX_PORT_NAME];
+    MPI_Comm server;
+    int class, error;
+
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    for (size_t i = 0; i < COUNT(names); i++) {
+        snprintf(doing, sizeof doing, "connecting to '%s'", names[i]);
+        error = MPI_Comm_connect(names[i], MPI_INFO_NULL, 0, MPI_COMM_SELF, &server);
+        MPI_Error_class(error, &class);
+        if (class != MPI_ERR_PORT)
+            fail("error class %d", class);
+    }
+    snprintf(doing, sizeof doing, "connecting to a closed port");
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    if (rank == 0) {
+        MPI_Open_port(MPI_INFO_NULL, port);
+        MPI_Close_port(port);
+    }
+    MPI_Bcast(port, sizeof port, MPI_CHAR, 0, MPI_COMM_WORLD);
+    error = rank == 0 ? MPI_ERR_PORT : MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &server);
+    MPI_Error_class(error, &class);
+    if (class != MPI_ERR_PORT)
+        fail("error class %d", class);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+int main(int argc, char **argv)
+{
+    const char *part = argc > 1 ? argv[1] : "";
+    MPI_Comm parents;
+
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_get_parent(&parents);
+    if (strcmp(part, "parent") == 0)
+        parent(argv[0]);
+    else if (strcmp(part, "refused") == 0)
+        refused(argv[0]);
+    else if (strcmp(part, "child") == 0)
+        child(parents);
+    else if (strcmp(part, "generations") == 0)
+        generations(argv[0], parents);
+    else if (strcmp(part, "mourn") == 0 && argc > 2)
+        mourn(argv[2]);
+    else if (strcmp(part, "die") == 0 && argc > 2)
+        die(argv[2]);
+    else if (strcmp(part, "serve") == 0 && argc > 3)
+        serve(argv[2], atoi(argv[3]));
+    else if (strcmp(part, "visit") == 0 && argc > 3)
+        visit(argv[2], atoi(argv[3]));
+    else if (strcmp(part, "err") == 0)
+        err();
+    else
+        fail("no part '%s'", part);
+    printf("done\n");
+    fflush(stdout);
+    MPI_Finalize();
+    return 0;
+}
