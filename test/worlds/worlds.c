@@ -204,6 +204,113 @@ static void visit(const char *file, int times)
     }
 }
 
+/* One after the other connects by itself. Of the last, the server forgets at once; only this one knows that it has
+ * awaited something meanwhile, and MPI_Finalize sees it off. */
+static void forsaken(const char *file)
+{
+    char port[MPI_MAX_PORT_NAME] = "", byte;
+    MPI_Comm server;
+    MPI_Request request;
+
+    read_port(file, port);
+    for (int turn = 0; turn < rank; turn++)
+        MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &server);
+    for (int turn = rank; turn < size; turn++)
+        MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == size - 1) {
+        usleep(200000);
+        MPI_Irecv(&byte, 1, MPI_CHAR, 0, kTag, server, &request);
+        MPI_Cancel(&request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    MPI_Comm_disconnect(&server);
+}
+
+/* Lives on, and leaves the others, when those clients are through. */
+static void forsake(const char *file, int clients)
+{
+    char port[MPI_MAX_PORT_NAME], through[400];
+    MPI_Comm all[kMost];
+
+    publish_port(file, port);
+    for (int i = 0; i < clients; i++)
+        MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &all[i]);
+    MPI_Comm_disconnect(&all[clients - 1]);
+    snprintf(through, sizeof through, "%s.through", file);
+    while (access(through, F_OK) != 0) {
+        int flag;
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+    }
+    for (int i = 0; i < clients - 1; i++)
+        MPI_Comm_disconnect(&all[i]);
+    MPI_Close_port(port);
+}
+
+/* A window of both worlds answers in parts while its process connects: nothing comes between the parts. */
+static void answer_in_parts(MPI_Comm inter, int is_server)
+{
+    enum { kPieces = 200000, kStride = 3, kTimes = 5 };
+    char port[MPI_MAX_PORT_NAME] = "";
+    MPI_Comm all, again;
+    MPI_Win window;
+    MPI_Datatype pieces;
+    int *memory, *got = allocate(kPieces * sizeof(*got));
+
+    MPI_Intercomm_merge(inter, !is_server, &all);
+    MPI_Win_allocate(is_server ? 0 : kPieces * kStride * (MPI_Aint) sizeof(int), sizeof(int), MPI_INFO_NULL, all,
+                     &memory, &window);
+    if (!is_server)
+        for (int i = 0; i < kPieces * kStride; i++)
+            memory[i] = i;
+    if (is_server)
+        MPI_Open_port(MPI_INFO_NULL, port);
+    MPI_Bcast(port, sizeof port, MPI_CHAR, 0, all);
+    MPI_Type_vector(kPieces, 1, kStride, MPI_INT, &pieces);
+    MPI_Type_commit(&pieces);
+    MPI_Win_lock_all(0, window);
+    for (int time = 0; time < kTimes; time++) {
+        snprintf(doing, sizeof doing, "getting in parts, time %d", time);
+        MPI_Barrier(all);
+        if (is_server) {
+            memset(got, 0, kPieces * sizeof(*got));
+            for (int i = 0; i < 4; i++)
+                MPI_Get(got, kPieces, MPI_INT, 1, 0, 1, pieces, window);
+            MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &again);
+            MPI_Win_flush_all(window);
+            for (int i = 0; i < kPieces; i++)
+                if (got[i] != i * kStride)
+                    fail("piece %d is %d", i, got[i]);
+        } else {
+            MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &again);
+        }
+        MPI_Comm_disconnect(&again);
+    }
+    MPI_Win_unlock_all(window);
+    MPI_Type_free(&pieces);
+    MPI_Win_free(&window);
+    MPI_Comm_free(&all);
+    if (is_server)
+        MPI_Close_port(port);
+    free(got);
+}
+
+/* Two processes. */
+static void in_parts(char *program, MPI_Comm parents)
+{
+    char *arguments[] = { "parts", NULL };
+    MPI_Comm children;
+
+    if (parents != MPI_COMM_NULL) {
+        answer_in_parts(parents, 0);
+        MPI_Comm_disconnect(&parents);
+        return;
+    }
+    MPI_Comm_spawn(program, arguments, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &children, MPI_ERRCODES_IGNORE);
+    answer_in_parts(children, 1);
+    MPI_Comm_disconnect(&children);
+}
+
 /* The clients are killed while a message of one of them is awaited, or of any. */
 static void mourn(const char *file)
 {
@@ -301,6 +408,12 @@ int main(int argc, char **argv)
         child(parents);
     else if (strcmp(part, "generations") == 0)
         generations(argv[0], parents);
+    else if (strcmp(part, "parts") == 0)
+        in_parts(argv[0], parents);
+    else if (strcmp(part, "forsake") == 0 && argc > 3)
+        forsake(argv[2], atoi(argv[3]));
+    else if (strcmp(part, "forsaken") == 0 && argc > 2)
+        forsaken(argv[2]);
     else if (strcmp(part, "mourn") == 0 && argc > 2)
         mourn(argv[2]);
     else if (strcmp(part, "die") == 0 && argc > 2)

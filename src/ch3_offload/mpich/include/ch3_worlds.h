@@ -34,6 +34,10 @@ size_t MPIDI_CH3I_Put_root(const MPIDI_VC_t * vc, void *to);
 int MPIDI_CH3I_Is_root(const void *bytes, size_t length);
 /* MPIDI_CH3I_ROOT_BYTES are read. *vc may be NULL. has_packet: a packet of that connection follows. */
 int MPIDI_CH3I_Take_root(uint32_t peer, const void *bytes, size_t length, MPIDI_VC_t ** vc, int *has_packet);
+/* The connection whose packets go in the same stream, or the roots' own. */
+MPIDI_VC_t *MPIDI_CH3I_Stream_of_root(MPIDI_VC_t * vc);
+/* FALSE: a packet to that process goes in parts, and the next of them comes first (ch3_packets_send.c). */
+int MPIDI_CH3I_Packets_may_go(MPIDI_VC_t * vc);
 /* The other root is dead, and this packet does not leave. */
 int MPIDI_CH3I_Drop_root_packet(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt);
 

@@ -152,13 +152,18 @@ static void give_up(MPIDI_VC_t * vc, int mpi_errno)
     ch3_offload_fail_peer(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc));
 }
 
+static int is_farewell(const MPIDI_CH3_Pkt_t * pkt)
+{
+    return pkt->type == MPIDI_CH3_PKT_CLOSE && !pkt->close.ack;
+}
+
 /* A late farewell to a process that never knew of the connection and is finalizing: it gets the answer that
  * ends it at once. Anything else from there is ignored. */
 static int answer_late_close(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt)
 {
     int mpi_errno = MPI_SUCCESS;
 
-    if (pkt->type == MPIDI_CH3_PKT_CLOSE && !pkt->close.ack) {
+    if (is_farewell(pkt)) {
         MPIDI_CH3_Pkt_t answer;
         MPIR_Request *sreq;
 
@@ -266,6 +271,37 @@ static int take_bytes(MPIDI_VC_t * vc, const char *bytes, size_t length, size_t 
     return resume_request(vc);
 }
 
+/* A process of another world that has opened the connection for itself only (by a receive that it cancelled)
+ * says farewell. If nothing here is of that connection, it gets the answer at once, and nothing changes
+ * here: no communicator leads there any more, or none does yet. `vc`: NULL if the process is not known. */
+static int answer_forgotten(uint32_t peer, const MPIDI_VC_t * vc, const char *in, size_t left, size_t * taken)
+{
+    int mpi_errno = MPI_SUCCESS;
+    const MPIDI_CH3I_Header_t *header = left < sizeof(MPIDI_CH3_Pkt_type_t) ? NULL : find_header(in);
+    char answer[sizeof(MPIDI_CH3_Pkt_t)];
+    MPIDI_CH3_Pkt_t pkt;
+    int status = CH3_OFFLOAD_OK;
+
+    *taken = 0;
+    if (vc != NULL && (vc->state != MPIDI_VC_STATE_INACTIVE || MPIR_Object_get_ref(vc) > 0))
+        goto fn_exit;
+    if (header == NULL || header->bytes > left)
+        goto fn_exit;
+    get_header(&pkt, header, in);
+    if (!is_farewell(&pkt))
+        goto fn_exit;
+    pkt.close.ack = TRUE;
+    put_header(answer, header, &pkt, sizeof(pkt.close));
+    *taken = header->bytes;
+    /* If it is dead by now, it waits for no answer. */
+    if (ch3_offload_send_packet(MPIDI_CH3I_channel, peer, answer, header->bytes, NULL, 0, NULL, &status) ==
+        CH3_OFFLOAD_ERROR && status != CH3_OFFLOAD_PEER_FAILED)
+        mpi_errno = MPIDI_CH3I_Error(status, 0);
+
+  fn_exit:
+    return mpi_errno;
+}
+
 /* The stream of a process of another world. Packets between roots come between the others. */
 static void foreign_packet_recv(uint32_t peer, const char *in, size_t left)
 {
@@ -287,15 +323,22 @@ static void foreign_packet_recv(uint32_t peer, const char *in, size_t left)
             if (has_packet)
                 mpi_errno = handle_packet(vc, in, left, &taken);
             MPIDI_CH3_Progress_signal_completion();     /* who waits in MPI_Comm_accept looks again */
-        } else if (vc == NULL) {
+        } else if (holds) {
             mpi_errno = MPIDI_CH3I_Hold_packets(peer, in, left);
             taken = left;
-        } else if (vc->ch.is_given_up) {
+        } else if (vc != NULL && vc->ch.is_given_up) {
             break;
         } else {
-            if (vc->state == MPIDI_VC_STATE_INACTIVE)
-                MPIDI_CHANGE_VC_STATE(vc, ACTIVE);
-            mpi_errno = take_bytes(vc, in, left, &taken);
+            mpi_errno = answer_forgotten(peer, vc, in, left, &taken);
+            MPIR_ERR_CHECK(mpi_errno);
+            if (taken == 0 && vc == NULL) {
+                mpi_errno = MPIDI_CH3I_Hold_packets(peer, in, left);
+                taken = left;
+            } else if (taken == 0) {
+                if (vc->state == MPIDI_VC_STATE_INACTIVE)
+                    MPIDI_CHANGE_VC_STATE(vc, ACTIVE);
+                mpi_errno = take_bytes(vc, in, left, &taken);
+            }
         }
         MPIR_ERR_CHECK(mpi_errno);
         in += taken;

@@ -611,6 +611,7 @@ int MPIDI_CH3_Connect_to_root(const char *port_name, MPIDI_VC_t ** new_vc)
     char name[CH3_OFFLOAD_NAME_BYTES] = "", message[MESSAGE_BYTES] = "the port's name has no process";
     root_header_t header = { ROOT_TYPE, ++connections, 0, CONNECT };
     int status = CH3_OFFLOAD_OK;
+    MPIDI_VC_t *stream;
     uint32_t peer;
 
     *new_vc = NULL;
@@ -622,6 +623,10 @@ int MPIDI_CH3_Connect_to_root(const char *port_name, MPIDI_VC_t ** new_vc)
     MPIR_ERR_CHKANDJUMP1(peer == (uint32_t) MPIR_Process.rank, mpi_errno, MPI_ERR_PORT,
                          "**ch3|offload|worlds", "**ch3|offload|worlds %s",
                          "a process cannot connect to a port of its own");
+    while ((stream = MPIDI_CH3I_Foreign_vc(peer)) != NULL && !MPIDI_CH3I_Packets_may_go(stream)) {
+        mpi_errno = MPIDI_CH3_Progress_test();
+        MPIR_ERR_CHECK(mpi_errno);
+    }
     *new_vc = make_root(peer, header.connection, TRUE);
     MPIR_ERR_CHKANDJUMP(*new_vc == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
     if (ch3_offload_send_packet(MPIDI_CH3I_channel, peer, &header, sizeof(header), NULL, 0, NULL, &status) ==
@@ -637,6 +642,13 @@ int MPIDI_CH3_Connect_to_root(const char *port_name, MPIDI_VC_t ** new_vc)
     return mpi_errno;
   fn_fail:
     goto fn_exit;
+}
+
+MPIDI_VC_t *MPIDI_CH3I_Stream_of_root(MPIDI_VC_t * vc)
+{
+    const foreign_t *process = find_foreign(vc->ch.peer);
+
+    return process != NULL && process->vc != NULL ? process->vc : vc;
 }
 
 size_t MPIDI_CH3I_Put_root(const MPIDI_VC_t * vc, void *to)
