@@ -396,6 +396,8 @@ channel_sources = \
 	src/ch3_offload/nicd_lone_process.h \
 	src/ch3_offload/nicd_newcomers.cc \
 	src/ch3_offload/nicd_newcomers.h \
+	src/ch3_offload/own_providers.cc \
+	src/ch3_offload/own_providers.h \
 	src/ch3_offload/process_thread.cc \
 	src/ch3_offload/process_thread.h \
 	src/ch3_offload/node_settings.cc \

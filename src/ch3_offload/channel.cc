@@ -319,7 +319,7 @@ bool Channel::next_of_windows(Event& event) noexcept {
 
 Result<ForeignProcesses*> Channel::foreign() {
   if (foreign_ != nullptr) return foreign_.get();
-  auto made = ForeignProcesses::create(config_, *port_, {&Channel::log_line, this});
+  auto made = ForeignProcesses::create(config_, *port_, process_driver_, {&Channel::log_line, this});
   if (!made.ok()) return made.error();
   foreign_ = std::move(made.value());
   note_care();

@@ -28,28 +28,31 @@ std::optional<PhysicalId> parse_process_name(std::string_view name) noexcept {
 }
 
 Result<std::unique_ptr<ForeignProcesses>> ForeignProcesses::create(const ch3_offload_config_t& config,
-                                                                   Port& port, const LoneLog& log) {
+                                                                   Port& port, ProcessDriver* processor,
+                                                                   const LoneLog& log) {
   Result<UserKey> key = UserKey::of_environment();
   if (!key.ok()) return key.error();
   ch3_offload_config_t theirs = config;
-  const std::uint32_t ranks = config.job_size;
   set_lone(theirs, key.value());
-  theirs.rank = config.rank;
-  auto providers = make_lone_providers(theirs, key.value(), log);
-  if (!providers.ok()) return providers.error();
-  std::unique_ptr<ForeignProcesses> made(new ForeignProcesses(port, std::move(providers.value())));
+  std::unique_ptr<ForeignProcesses> made(new ForeignProcesses(port));
   std::vector<Provider*> added;
-  for (const auto& provider : made->providers_) added.push_back(provider.get());
+  if (processor == nullptr) {
+    auto providers = make_lone_providers(theirs, key.value(), log);
+    if (!providers.ok()) return providers.error();
+    made->providers_ = std::move(providers.value());
+    for (const auto& provider : made->providers_) added.push_back(provider.get());
+  }
+  Result<std::string> card = processor != nullptr ? processor->reach_foreign(key.value()) : card_of(added);
+  if (!card.ok()) return card.error();
 
-  Introductions::Config introductions = introductions_config(theirs, key.value(), card_of(added), log);
-  introductions.first_peer = PeerId{ranks};
+  Introductions::Config introductions = introductions_config(theirs, key.value(), card.value(), log);
+  introductions.first_peer = PeerId{config.job_size};
   auto book = Introductions::create(introductions);
   if (!book.ok()) return book.error();
   made->book_ = std::move(book.value());
-  if (port.add_providers(added)) return made;
-  return Error{Status::kUnsupported, 0,
-               "the network processor of a node reaches no processes of other jobs: set "
-               "MPIR_CVAR_CH3_OFFLOAD_NIC to host or thread"};
+  if (processor == nullptr && !port.add_providers(added))
+    return Error{Status::kNoMemory, 0, "no memory for the providers of processes of other worlds"};
+  return made;
 }
 
 std::string ForeignProcesses::name() const { return PhysicalId::of(book_->self()).to_string(); }

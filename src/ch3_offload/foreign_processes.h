@@ -28,6 +28,7 @@
 #include "ch3_offload/lone_process.h"
 #include "nic/introductions.h"
 #include "nic/port.h"
+#include "nic/process_driver.h"
 #include "rdma/provider.h"
 
 namespace ch3_offload {
@@ -35,10 +36,11 @@ namespace ch3_offload {
 class ForeignProcesses final : private ProcessBook::Listener {
  public:
   /// Makes the providers, and gives them to `port`, which outlives this object. They outlive the port: the
-  /// caller destroys it between close() and the end of this object. `config`: the job's. Errors: as those of
-  /// make_lone_providers() and Introductions::create(); kUnsupported, the port takes no providers.
+  /// caller destroys it between close() and the end of this object. `processor`: the same port, if its engine
+  /// is in another process, which makes them then; otherwise null. `config`: the job's. Errors: as those of
+  /// make_lone_providers() and Introductions::create().
   static Result<std::unique_ptr<ForeignProcesses>> create(const ch3_offload_config_t& config, Port& port,
-                                                          const LoneLog& log);
+                                                          ProcessDriver* processor, const LoneLog& log);
 
   /// By which others find this process: "10.0.0.5/4711". Throws std::bad_alloc.
   std::string name() const;
@@ -62,8 +64,7 @@ class ForeignProcesses final : private ProcessBook::Listener {
   /// The thread driver stands still while it forgets: so rarely.
   static constexpr std::uint64_t kForgetAgainNs = 10'000'000;
 
-  ForeignProcesses(Port& port, std::vector<std::unique_ptr<Provider>> providers) noexcept
-      : port_(port), providers_(std::move(providers)) {}
+  explicit ForeignProcesses(Port& port) noexcept : port_(port) {}
 
   void on_process(PeerId peer, ProcessId process, UserId user) noexcept override;
   void on_card(PeerId peer, std::string_view card) noexcept override;
@@ -71,7 +72,7 @@ class ForeignProcesses final : private ProcessBook::Listener {
   bool on_unused(PeerId peer) noexcept override;
 
   Port& port_;
-  const std::vector<std::unique_ptr<Provider>> providers_;
+  std::vector<std::unique_ptr<Provider>> providers_;  ///< None, if another process has them.
   std::unique_ptr<Introductions> book_;
   std::unordered_map<std::uint32_t, ProcessId> known_;  ///< By number.
   std::uint64_t forget_at_ns_ = 0;

@@ -19,7 +19,6 @@ constexpr PeerId kFirstPeer{index_of(kLoneSelf) + 1};
 }  // namespace
 
 void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept {
-  config.rank = index_of(kLoneSelf);
   config.job_size = kMostLonePeers;
   const JobSecret secret = key.provider_secret();
   static_assert(sizeof secret == sizeof config.secret);

@@ -30,7 +30,8 @@ struct LoneLog {
   void* context = nullptr;
 };
 
-/// Writes into `config` who the process is. `key`: its user's.
+/// Writes into `config` that its process knows others by physical ids, and proves who it is by `key`. Its rank
+/// is its number for itself: kLoneSelf, unless it is of a job, too.
 void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept;
 
 /// By `config`, which set_lone() has completed. Over the network, a process without a key would believe

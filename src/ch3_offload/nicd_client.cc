@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "engine/card.h"
 #include "rdma/shm/unix_socket.h"
 
 namespace ch3_offload {
@@ -18,10 +19,9 @@ namespace {
 /// How soon somebody looks for copies that wait for others. Nanoseconds.
 constexpr std::uint64_t kAwaitedLookNs = 1'000'000;
 
-std::vector<Provider*> pointers_to(const std::vector<std::unique_ptr<Provider>>& providers) {
-  std::vector<Provider*> pointers;
-  for (const auto& one : providers) pointers.push_back(one.get());
-  return pointers;
+std::vector<Provider*> first_providers(const NicdClient::Parts& parts) {
+  if (parts.exchange == nullptr) return parts.own->providers();
+  return {parts.exchange.get()};
 }
 
 }  // namespace
@@ -60,8 +60,9 @@ NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, Kern
     : socket_(std::move(socket)),
       memory_(std::move(memory)),
       parts_(std::move(parts)),
-      data_(pid, socket_, parts_.config.senders, *parts_.outlet, copies, copier),
-      driver_(without_own_memory(parts_.config), pointers_to(parts_.providers)),
+      outlet_(parts_),
+      data_(pid, socket_, parts_.config.senders, outlet_, copies, copier),
+      driver_(without_own_memory(parts_.config), first_providers(parts_)),
       server_(driver_, memory_, parts_.trace.get(), &data_, this) {
   server_.tell_counters();
   if (copies == KernelCopies::kAllowed) data_.keep_file(open_memory(pid));
@@ -146,5 +147,41 @@ bool NicdClient::attach_targets() noexcept {
 }
 
 void NicdClient::detach_targets() noexcept { targets_.reset(); }
+
+void NicdClient::log_line(void* client, LogScope scope, const char* line) {
+  static_cast<NicdClient*>(client)->server_.warn(scope, line);
+}
+
+std::optional<Error> NicdClient::make_foreign(const UserKey& key, std::string& card) {
+  const Error no_memory{Status::kNoMemory, 0, "it has no memory for the processes of other worlds"};
+  if (parts_.exchange == nullptr) return Error{Status::kProtocol, 0, "this process is of no job"};
+  try {
+    std::optional<Error> error;
+    if (!parts_.own->are_made()) error = parts_.own->make(key, {&NicdClient::log_line, this});
+    if (error) return error;
+    const std::vector<Provider*> providers = parts_.own->providers();
+    card = card_of(providers);
+    if (!reaches_foreign_ && !driver_.add_providers(providers)) return no_memory;
+  } catch (const std::bad_alloc&) {
+    return no_memory;
+  }
+  reaches_foreign_ = true;
+  data_.reach_foreign();
+  return {};
+}
+
+bool NicdClient::reach_foreign(const UserKey& key) noexcept try {
+  auto message = std::make_unique<NicdForeign>();
+  std::string text;
+  const std::optional<Error> error = make_foreign(key, text);
+  if (error) {
+    message->refusal = error->status;
+    text = reason_of(*error);
+  }
+  set_text(message->text, text);
+  return send_with_files(socket_, std::as_bytes(std::span(message.get(), 1)), {}) && !error;
+} catch (const std::bad_alloc&) {
+  return false;
+}
 
 }  // namespace ch3_offload

@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "ch3_offload/own_providers.h"
 #include "engine/trace.h"
 #include "nic/client_memory.h"
 #include "nic/client_outlet.h"
+#include "nic/exchange.h"
 #include "nic/host_driver.h"
 #include "nic/host_targets.h"
 #include "nic/nicd_protocol.h"
@@ -36,12 +38,14 @@ int kernel_copies_refusal(pid_t pid, std::uint64_t probe_address) noexcept;
 /// What a client is told where the processor fails because of `error`.
 std::string reason_of(const Error& error);
 
-class NicdClient final : private AttachesTargets {
+class NicdClient final : private ClientServices {
  public:
   /// What its engine works with.
   struct Parts {
-    std::vector<std::unique_ptr<Provider>> providers;
-    ClientOutlet* outlet = nullptr;  ///< Of the providers. Lives as long as they.
+    /// What it has in common with others of its job. Null: it is alone, and has made its own providers.
+    std::unique_ptr<ExchangePort> exchange;
+    /// The client's own, or what makes them when it asks for them. They leave when it has ended.
+    std::shared_ptr<OwnProviders> own;
     EngineConfig config;
     std::unique_ptr<Trace> trace;  ///< Null: none.
   };
@@ -66,7 +70,7 @@ class NicdClient final : private AttachesTargets {
   /// It has ended meanwhile: its peers hear of it.
   void leave() noexcept {
     has_left_ = true;
-    parts_.outlet->say_ended();
+    outlet_.say_ended();
   }
   bool has_left() const noexcept { return has_left_; }
 
@@ -74,6 +78,8 @@ class NicdClient final : private AttachesTargets {
   ClientShares& shares() noexcept { return data_.shares(); }
   const FileDescriptor& socket() const noexcept { return socket_; }
   std::string card() const { return driver_.card(); }
+  /// To be seen off when the client has gone.
+  const std::shared_ptr<OwnProviders>& own_providers() const noexcept { return parts_.own; }
 
   /// Why it must be dropped. Null: it need not.
   const char* complaint() const noexcept;
@@ -93,14 +99,41 @@ class NicdClient final : private AttachesTargets {
     TargetServer server;
   };
 
+  /// Through which of its providers ever a message leaves.
+  class Outlet final : public ClientOutlet {
+   public:
+    explicit Outlet(Parts& parts) noexcept : exchange_(parts.exchange.get()), own_(parts.own->silence()) {}
+    PeerId rank() const noexcept override { return own_.rank(); }
+    void silence() noexcept override {
+      own_.silence();
+      if (exchange_ != nullptr) exchange_->silence();
+    }
+    void be_late() noexcept override {
+      if (exchange_ != nullptr) exchange_->be_late();
+    }
+    void say_ended() noexcept override {
+      if (exchange_ != nullptr) exchange_->say_ended();
+    }
+
+   private:
+    ClientOutlet* const exchange_;  ///< Null: there is none.
+    ClientOutlet& own_;
+  };
+
   bool attach_targets() noexcept override;
   void detach_targets() noexcept override;
+  bool reach_foreign(const UserKey& key) noexcept override;
+  /// `card`: by which foreign processes reach the client.
+  std::optional<Error> make_foreign(const UserKey& key, std::string& card);
+  static void log_line(void* client, LogScope scope, const char* line);
 
   bool has_left_ = false;
+  bool reaches_foreign_ = false;
   bool is_undumpable_ = false;  ///< This process has followed a client that made itself so.
   FileDescriptor socket_;
   PortMemory memory_;
   Parts parts_;
+  Outlet outlet_;
   ClientMemory data_;
   HostDriver driver_;
   RingServer server_;

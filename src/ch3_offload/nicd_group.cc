@@ -37,6 +37,10 @@ void NicdGroup::add(std::unique_ptr<NicdClient> client) {
 
 void NicdGroup::drop(const NicdClient& client, std::string_view why) noexcept {
   if (!why.empty()) static_cast<void>(send_with_files(client.socket(), std::as_bytes(std::span(why)), {}));
+  try {
+    departing_.push_back(client.own_providers());
+  } catch (const std::bad_alloc&) {  // They leave at once, and this process waits for that.
+  }
   std::erase_if(clients_, [&](const auto& one) { return one.get() == &client; });
 }
 
@@ -58,7 +62,7 @@ bool NicdGroup::is_deserted() const noexcept {
 
 std::size_t NicdGroup::turn() noexcept {
   if (is_leaving_) return 0;
-  std::size_t happened = poll_network();
+  std::size_t happened = poll_network() + see_off();
   // By number: during a turn, others may come and go.
   for (std::size_t i = 0; i < clients_.size(); ++i) {
     NicdClient& client = *clients_[i];
@@ -96,9 +100,18 @@ void NicdGroup::look_at_sockets() noexcept {
 
 // The end.
 
+/// What clients that have ended had for themselves. Returns how many have left.
+std::size_t NicdGroup::see_off() noexcept {
+  if (departing_.empty()) [[likely]]
+    return 0;
+  return std::erase_if(departing_, [](const auto& own) { return own->leave(); });
+}
+
 /// Brings the end of each forward.
 bool NicdGroup::leave() noexcept {
-  return static_cast<std::size_t>(std::ranges::count_if(
+  see_off();
+  return departing_.empty() &&
+         static_cast<std::size_t>(std::ranges::count_if(
              providers_, [](const auto& provider) { return provider->leave(); })) == providers_.size();
 }
 
@@ -130,7 +143,7 @@ void NicdGroup::disarm() noexcept {
 
 /// The end of a group without clients comes without a descriptor, and so does that of a late client.
 void NicdGroup::add_to(SleepSet& set) const noexcept {
-  if (clients_.empty()) set.end_after(kLonelyPollNs);
+  if (clients_.empty() || !departing_.empty()) set.end_after(kLonelyPollNs);
   if (is_leaving_) return;
   add_network(set);
   for (const auto& client : clients_) {

@@ -95,9 +95,11 @@ class NicdGroup {
  private:
   void drop(const NicdClient& client, std::string_view why) noexcept;
   bool leave() noexcept;
+  std::size_t see_off() noexcept;
 
-  std::vector<std::pair<LogScope, std::string>> lines_;  ///< What was logged: for clients that come later.
-  std::uint64_t alone_since_ns_ = 0;                     ///< 0: it has clients.
+  std::vector<std::pair<LogScope, std::string>> lines_;   ///< What was logged: for clients that come later.
+  std::uint64_t alone_since_ns_ = 0;                      ///< 0: it has clients.
+  std::vector<std::shared_ptr<OwnProviders>> departing_;  ///< Of clients that have ended.
   bool is_leaving_ = false;  ///< Nothing but Provider::leave() is called of the network.
 };
 

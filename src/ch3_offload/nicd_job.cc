@@ -80,8 +80,8 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
   if (port == nullptr) return Error{Status::kProtocol, 0, "its rank was here before"};
   parts.config.landing_numbers = port->landing_numbers();
   parts.config.pin_down = pins_of(config);
-  parts.outlet = port.get();
-  parts.providers.push_back(std::move(port));
+  parts.exchange = std::move(port);
+  parts.own = std::make_shared<OwnProviders>(std::move(values), config);
   Result<PortMemory> memory = PortMemory::make();
   if (!memory.ok()) return memory.error();
   if (config.trace != nullptr && *config.trace != '\0')

@@ -11,9 +11,6 @@
 
 namespace ch3_offload {
 
-NicdLoneProcess::NicdLoneProcess(const UserKey& key, MemoryCopier& copier) noexcept
-    : NicdGroup(copier), key_(key), silence_(kLoneSelf) {}
-
 void NicdLoneProcess::log_line(void* process, LogScope scope, const char* line) {
   static_cast<NicdLoneProcess*>(process)->tell(scope, line);
 }
@@ -22,12 +19,14 @@ Result<std::unique_ptr<NicdLoneProcess>> NicdLoneProcess::create(const NicdHello
                                                                  MemoryCopier& copier) {
   std::unique_ptr<NicdLoneProcess> process(
       new NicdLoneProcess(UserKey::of_bytes(hello.key, hello.key_proves != 0), copier));
-  if (auto why = read_hello(hello, process->settings_, process->config_))
-    return Error{Status::kProtocol, 0, *why};
+  std::vector<std::string> values;
+  ch3_offload_config_t config;
+  if (auto why = read_hello(hello, values, config)) return Error{Status::kProtocol, 0, *why};
   // To choose one may take long.
   if (hello.nid == 0) return Error{Status::kProtocol, 0, "it does not say its nid"};
-  set_lone(process->config_, process->key_);
-  process->spin_us_ = process->config_.spin_us;
+  config.rank = index_of(kLoneSelf);
+  process->spin_us_ = config.spin_us;
+  process->own_ = std::make_shared<OwnProviders>(std::move(values), config);
   return process;
 }
 
@@ -36,25 +35,22 @@ std::optional<Error> NicdLoneProcess::admit(FileDescriptor socket, pid_t pid, co
     return Error{Status::kUnsupported, refusal,
                  std::string("it may not read the memory of this process (process_vm_readv: ") +
                      std::strerror(refusal) + "). " + kHowToPermitCopies};
-  auto providers = make_lone_providers(config_, key_, {&NicdLoneProcess::log_line, this});
-  if (!providers.ok()) return providers.error();
-  providers_ = std::move(providers.value());
+  if (auto error = own_->make(key_, {&NicdLoneProcess::log_line, this})) return error;
+  const std::vector<Provider*> providers = own_->providers();
   Result<PortMemory> memory = PortMemory::make();
   if (!memory.ok()) return memory.error();
 
   NicdClient::Parts parts;
-  parts.config = lone_engine_config(config_);
+  parts.config = lone_engine_config(own_->config());
   parts.config.self_copy_bytes = kSharedSelfCopyBytes;
-  parts.outlet = &silence_;
+  parts.own = own_;
   std::size_t slot_bytes = UINT16_MAX;
-  for (const auto& provider : providers_) {
+  for (const Provider* const provider : providers)
     slot_bytes = std::min(slot_bytes, provider->capabilities().max_slot_bytes);
-    parts.providers.push_back(std::make_unique<SilencedProvider>(*provider, silence_));
-  }
   auto client = std::make_unique<NicdClient>(std::move(socket), std::move(memory.value()), pid,
                                              KernelCopies::kAllowed, copier_, std::move(parts));
   Introductions::Config introductions =
-      introductions_config(config_, key_, client->card(), {&NicdLoneProcess::log_line, this});
+      introductions_config(own_->config(), key_, client->card(), {&NicdLoneProcess::log_line, this});
   introductions.nid = hello.nid;
   introductions.pid = hello.pid;
   auto book = Introductions::create(introductions);

@@ -13,7 +13,6 @@
 
 #include "ch3_offload/ch3_offload.h"
 #include "ch3_offload/nicd_group.h"
-#include "nic/silenced_provider.h"
 #include "nic/user_key.h"
 
 namespace ch3_offload {
@@ -29,13 +28,11 @@ class NicdLoneProcess final : public NicdGroup {
   std::optional<Error> admit(FileDescriptor socket, pid_t pid, const NicdHello& hello) override;
 
  private:
-  NicdLoneProcess(const UserKey& key, MemoryCopier& copier) noexcept;
+  NicdLoneProcess(const UserKey& key, MemoryCopier& copier) noexcept : NicdGroup(copier), key_(key) {}
   static void log_line(void* process, LogScope scope, const char* line);
 
   const UserKey key_;
-  std::vector<std::string> settings_;  ///< What config_ points into.
-  ch3_offload_config_t config_{};
-  Silence silence_;
+  std::shared_ptr<OwnProviders> own_;
 };
 
 }  // namespace ch3_offload

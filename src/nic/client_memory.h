@@ -124,7 +124,13 @@ class ClientMemory {
   /// As the client was told.
   bool may_copy() const noexcept { return copies_ == KernelCopies::kAllowed; }
   PeerId rank() const noexcept { return outlet_.rank(); }
-  std::uint32_t peer_limit() const noexcept { return peer_limit_; }
+  /// From now on it has foreign peers, too, in the slots behind its others.
+  void reach_foreign() noexcept { reaches_foreign_ = true; }
+  bool is_foreign(std::uint32_t peer) const noexcept {
+    return reaches_foreign_ && slot_of(PeerId{peer}) >= peer_limit_;
+  }
+  /// Whether it may name that peer.
+  bool may_name(std::uint32_t peer) const noexcept { return peer < peer_limit_ || is_foreign(peer); }
   bool is_broken() const noexcept { return is_broken_; }
   /// The same, as it is at any time.
   const bool& broken() const noexcept { return is_broken_; }
@@ -251,6 +257,7 @@ class ClientMemory {
 
   const pid_t pid_;
   const std::uint32_t peer_limit_;
+  bool reaches_foreign_ = false;
   ClientOutlet& outlet_;
   MemoryCopier& copier_;
   const KernelCopies copies_;  ///< As the client was told.

@@ -26,7 +26,7 @@ namespace ch3_offload {
 
 /// Of all that is here, and of what the two say before (nicd_protocol.h). Another number after each change: a
 /// client and a processor of different numbers do not meet.
-inline constexpr std::uint32_t kNicInterfaceVersion = 14;
+inline constexpr std::uint32_t kNicInterfaceVersion = 15;
 
 enum class CommandKind : std::uint8_t {
   kSend = 1,        ///< CommandRecord. kSendDone follows.
@@ -52,12 +52,15 @@ enum class CommandKind : std::uint8_t {
   kUnshare,         ///< CommandRecord: address.
   kAttachTargets,   ///< CommandRecord. Question. NicdTargets comes before the answer 1.
   kDetachTargets,   ///< CommandRecord. Question.
-  kGiveBytes,  ///< CommandRecord, as kBytesWanted asked: count: which payload of the operation; bits: from
-               ///< which of its bytes on; address, length_bytes: where they are in shared memory. An
-               ///< address of 0: they follow, at most kPacketPartBytes.
-  kCopied,     ///< CommandRecord, as kCopyOffered has offered: bits: the number; length_bytes: that many
-               ///< bytes are copied. Fewer than were offered: the client could not copy the rest.
-  kSchedule,   ///< CommandRecord, ScheduleStep[]; bits, address: the ScheduleMarks. kScheduleDone follows.
+  kGiveBytes,     ///< CommandRecord, as kBytesWanted asked: count: which payload of the operation; bits: from
+                  ///< which of its bytes on; address, length_bytes: where they are in shared memory. An
+                  ///< address of 0: they follow, at most kPacketPartBytes.
+  kCopied,        ///< CommandRecord, as kCopyOffered has offered: bits: the number; length_bytes: that many
+                  ///< bytes are copied. Fewer than were offered: the client could not copy the rest.
+  kSchedule,      ///< CommandRecord, ScheduleStep[]; bits, address: the ScheduleMarks. kScheduleDone follows.
+  kReachForeign,  ///< CommandRecord; bits: UserKey::proves(); the key's bytes. Question. NicdForeign comes
+                  ///< before the answer, which is 1 if the processor reaches foreign peers from now on.
+  kForgetPeer,    ///< CommandRecord: peer. Question: whether it is forgotten.
 };
 
 /// Answer to kAttachTargets, instead of 0: the kernel does not let the processor reach the client's memory.

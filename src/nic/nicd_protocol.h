@@ -11,6 +11,8 @@
 //   client  ── NicdShare, with a file ──────────▶ processor, and then CommandKind::kShare in the ring
 //   client  ── CommandKind::kAttachTargets ─────▶ processor, in the ring
 //   client  ◀─ NicdTargets, with the files ────── processor: the rings and bells of its second client
+//   client  ── CommandKind::kReachForeign ──────▶ processor, in the ring
+//   client  ◀─ NicdForeign ────────────────────── processor: how foreign processes reach the client
 //   client  ◀─ a line, then the end ───────────── processor refuses the client later
 //
 // The end of the connection means that the other process has ended. Each side checks the user of the other
@@ -96,6 +98,14 @@ struct NicdTargets {
   static constexpr std::uint64_t kMagic = 0x7374'6567'7261'7401;
 
   std::uint64_t magic = kMagic;
+};
+
+struct NicdForeign {
+  static constexpr std::uint64_t kMagic = 0x6e67'6965'726f'6601;
+
+  std::uint64_t magic = kMagic;
+  Status refusal = Status::kOk;
+  std::array<char, kNicdTextBytes> text{};  ///< The card of the client's engine for them, or why not.
 };
 
 /// The name of the processor that the user `uid` has started for all jobs, and of that of one job.

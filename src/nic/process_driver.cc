@@ -65,7 +65,7 @@ Error no_descriptors(const std::string& what) {
                          const cpu_set_t* processors) {
   constexpr int kLife = 3, kFirstOther = 4;
   // Not a session of its own: Linux may share the cores among sessions, and its clients give it theirs.
-  ::setpgid(0, 0);  // What a terminal or Hydra signals are its client's group.
+  ::setpgid(0, 0);                // What a terminal or Hydra signals are its client's group.
   if (::fork() != 0) ::_exit(0);  // So that it is nobody's child.
   ::dup2(life, kLife);
   ::fcntl(kLife, F_SETFD, 0);
@@ -331,9 +331,9 @@ Result<TargetPort*> ProcessDriver::attach_targets() {
   Result<PortMemory> memory = receive_targets();
   try {
     if (memory.ok()) {
-      second_ = std::make_unique<SecondClient>(std::move(memory.value()), wait_,
-                                               static_cast<NicdProcess&>(*this),
-                                               static_cast<SharesMemory&>(*this));
+      second_ =
+          std::make_unique<SecondClient>(std::move(memory.value()), wait_, static_cast<NicdProcess&>(*this),
+                                         static_cast<SharesMemory&>(*this));
       return static_cast<TargetPort*>(&second_->port);
     }
   } catch (const std::bad_alloc&) {
@@ -363,6 +363,29 @@ void ProcessDriver::detach_targets() noexcept {
   second_.reset();
 }
 
+Result<std::string> ProcessDriver::reach_foreign(const UserKey& key) {
+  CommandRecord question;
+  question.kind = CommandKind::kReachForeign;
+  question.bits = key.proves();
+  const bool is_reached = ask(question, key.bytes()) != 0;
+  auto answer = std::make_unique<NicdForeign>();
+  answer->magic = 0;
+  const Receipt receipt = receive_with_files(socket_, std::as_writable_bytes(std::span(answer.get(), 1)), {});
+  if (receipt != Receipt::kMessage || answer->magic != NicdForeign::kMagic)
+    return Error{Status::kProtocol, 0,
+                 "the network processor (ch3-offload-nicd) does not say how others reach this process"};
+  const std::string text(text_of(answer->text));
+  if (is_reached) return text;
+  return Error{answer->refusal, 0, "the network processor (ch3-offload-nicd): " + text};
+}
+
+bool ProcessDriver::forget_peer(PeerId peer) noexcept {
+  CommandRecord question;
+  question.kind = CommandKind::kForgetPeer;
+  question.peer = index_of(peer);
+  return ask(question) != 0;
+}
+
 /// As NicdProcess's. Also ends this process if the processor gives it rubbish.
 void ProcessDriver::check_processor() noexcept {
   if (reads_rubbish()) {
@@ -376,9 +399,10 @@ void ProcessDriver::check_processor() noexcept {
   std::array<char, kNicdTextBytes> text{};
   const ssize_t length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT | MSG_PEEK);
   if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  NicdTargets targets{0};
-  if (length == sizeof targets) std::memcpy(&targets, text.data(), sizeof targets);
-  if (targets.magic == NicdTargets::kMagic) return;  // receive_targets() takes it.
+  std::uint64_t magic = 0;
+  if (length >= static_cast<ssize_t>(sizeof magic)) std::memcpy(&magic, text.data(), sizeof magic);
+  // Who has asked for it takes it.
+  if (magic == NicdTargets::kMagic || magic == NicdForeign::kMagic) return;
   if (length > 0)
     std::fprintf(stderr, "ch3:offload: the node's network processor refuses this process: %s\n", text.data());
   else

@@ -58,6 +58,11 @@ class ProcessDriver final : public RingPort, private NicdProcess {
   /// Ends it, with what it has not closed. Has no effect without one.
   void detach_targets() noexcept;
 
+  /// From now on the engine reaches foreign peers, by providers that `key` proves. Returns the card by which
+  /// they reach it. Errors: as those of the providers; the message says what to do.
+  Result<std::string> reach_foreign(const UserKey& key);
+  bool forget_peer(PeerId peer) noexcept override;
+
   /// What a message to any peer has room for, at least. Bytes.
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   /// REQUIRES: it is a lone process.

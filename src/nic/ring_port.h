@@ -108,7 +108,9 @@ class RingPort : public Port, protected SharesMemory {
   /// Gives the processor a file, which kShare will name. False: it did not get it.
   virtual bool send_share(const NicdShare&, const FileDescriptor&) noexcept { return false; }
 
-  /// Gives a question that is nothing but its kind, and waits for its answer.
+  /// Gives a question and waits for its answer.
+  std::uint64_t ask(const CommandRecord& question, std::span<const std::byte> more = {}) noexcept;
+  /// Likewise one that is nothing but its kind.
   std::uint64_t ask(CommandKind question) noexcept;
 
   /// Whether the next event is rubbish: none will be taken any more.
@@ -167,8 +169,6 @@ class RingPort : public Port, protected SharesMemory {
   void end_command(std::size_t length_bytes) noexcept;
   bool begin_inline(std::size_t length_bytes) noexcept;
   void of_peer(CommandKind kind, PeerId peer) noexcept;
-  /// Gives a question and waits for its answer.
-  std::uint64_t ask(const CommandRecord& question, std::span<const std::byte> more = {}) noexcept;
   std::uint64_t await_answer() noexcept;
   std::uint64_t ask_probe(CommandKind kind, const MatchKey& key, const MatchKey& ignore,
                           Envelope& envelope) noexcept;

@@ -35,7 +35,7 @@ bool read(std::span<const std::byte>& from, T& object) noexcept {
 }  // namespace
 
 RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client,
-                       AttachesTargets* targets) noexcept
+                       ClientServices* services) noexcept
     : port_(port),
       memory_(memory),
       words_(memory.words()),
@@ -45,7 +45,7 @@ RingServer::RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemor
       ring_(memory.event_producer()),
       trace_(trace),
       client_(client),
-      targets_(targets),
+      services_(services),
       schedules_(port, client) {
   words_.idle_at.store(kNotIdle, std::memory_order_relaxed);
   if (client_ == nullptr) return;
@@ -180,7 +180,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
   CommandRecord command;
   std::memcpy(&command, record.data(), std::min(record.size(), sizeof command));
   if (record.size() < sizeof(InlineRecord) || command.mode > 2) return Outcome::kRubbish;
-  if (client_ != nullptr && command.peer >= client_->peer_limit()) return Outcome::kRubbish;
+  if (client_ != nullptr && !client_->may_name(command.peer)) return Outcome::kRubbish;
   const bool is_packet = command.kind == CommandKind::kPacket || command.kind == CommandKind::kPacketInline;
   // It would need a connection to itself, whose failure would end the engine's messages to itself. So would a
   // card that says that it cannot be reached.
@@ -204,7 +204,8 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
   }
   const bool has_more = command.kind == CommandKind::kPacket || command.kind == CommandKind::kPurge ||
                         command.kind == CommandKind::kIntroduce || command.kind == CommandKind::kWriteTrace ||
-                        command.kind == CommandKind::kGiveBytes || command.kind == CommandKind::kSchedule;
+                        command.kind == CommandKind::kGiveBytes || command.kind == CommandKind::kSchedule ||
+                        command.kind == CommandKind::kReachForeign;
   if (!has_more && !more.empty()) return Outcome::kRubbish;
 
   const PeerId peer{command.peer};
@@ -239,8 +240,13 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
       break;
     case CommandKind::kAttachTargets: return attach_targets();
     case CommandKind::kDetachTargets:
-      if (targets_ != nullptr) targets_->detach_targets();
+      if (services_ != nullptr) services_->detach_targets();
       answer(1);
+      break;
+    case CommandKind::kReachForeign: return reach_foreign(command, more);
+    case CommandKind::kForgetPeer:
+      if (client_ != nullptr && !client_->is_foreign(command.peer)) return Outcome::kRubbish;
+      answer(port_.forget_peer(peer));
       break;
     default: return Outcome::kRubbish;
   }
@@ -462,7 +468,15 @@ RingServer::Outcome RingServer::attach_targets() noexcept {
   if (client_ != nullptr && client_->is_refused())
     answer(kTargetsRefused);
   else
-    answer(targets_ != nullptr && targets_->attach_targets());
+    answer(services_ != nullptr && services_->attach_targets());
+  return Outcome::kTaken;
+}
+
+RingServer::Outcome RingServer::reach_foreign(const CommandRecord& command,
+                                              std::span<const std::byte> more) noexcept {
+  std::array<std::byte, UserKey::kBytes> key;
+  if (!read(more, key) || !more.empty() || command.bits > 1) return Outcome::kRubbish;
+  answer(services_ != nullptr && services_->reach_foreign(UserKey::of_bytes(key, command.bits != 0)));
   return Outcome::kTaken;
 }
 

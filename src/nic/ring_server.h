@@ -29,19 +29,23 @@
 #include "nic/port.h"
 #include "nic/port_memory.h"
 #include "nic/schedule_runner.h"
+#include "nic/user_key.h"
 
 namespace ch3_offload {
 
-/// Makes and ends the second port of a client in another process.
-class AttachesTargets {
+/// What a client in another process may ask for, beside what its port does.
+class ClientServices {
  public:
   /// Gives the client the rings of such a port, and serves it from now on. False: it may not have one, or has
   /// one, or there is no memory.
   virtual bool attach_targets() noexcept = 0;
   virtual void detach_targets() noexcept = 0;
+  /// From now on, the client's engine reaches foreign peers, by providers that this key proves. Says so over
+  /// the client's socket, or why not. False: they are not reached.
+  virtual bool reach_foreign(const UserKey& key) noexcept = 0;
 
  protected:
-  ~AttachesTargets() = default;
+  ~ClientServices() = default;
 };
 
 class RingServer {
@@ -52,9 +56,9 @@ class RingServer {
   static constexpr std::size_t kMostWalked = 1024;
 
   /// All outlive the server. `trace`: the engine's; null: there is none. `client`: the memory of a client in
-  /// another process; null: it is in this one. `targets`: of such a client; null: it has no second port.
+  /// another process; null: it is in this one. `services`: for such a client; null: it has none.
   RingServer(Port& port, PortMemory& memory, Trace* trace, ClientMemory* client = nullptr,
-             AttachesTargets* targets = nullptr) noexcept;
+             ClientServices* services = nullptr) noexcept;
   ~RingServer();
   RingServer(const RingServer&) = delete;
   RingServer& operator=(const RingServer&) = delete;
@@ -135,6 +139,7 @@ class RingServer {
   Outcome place_packet(const CommandRecord& command) noexcept;
   Outcome share(const CommandRecord& command) noexcept;
   Outcome attach_targets() noexcept;
+  Outcome reach_foreign(const CommandRecord& command, std::span<const std::byte> more) noexcept;
   Outcome give_bytes(const CommandRecord& command, std::span<const std::byte> more) noexcept;
   Outcome schedule(const CommandRecord& command, std::span<const std::byte> more) noexcept;
   void answer(std::uint64_t answer, const Envelope& envelope = {}) noexcept;
@@ -174,7 +179,7 @@ class RingServer {
   RingProducer ring_;
   Trace* const trace_;
   ClientMemory* const client_;
-  AttachesTargets* const targets_;
+  ClientServices* const services_;
   std::uint64_t trace_taken_ = ~std::uint64_t{0};  ///< Position of the command that the trace has last.
   bool is_refused_ = false;
 

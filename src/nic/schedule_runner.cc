@@ -46,7 +46,7 @@ Status ScheduleRunner::begin(OperationId name, const ScheduleMarks& marks,
     std::memcpy(copies.data(), steps.data(), steps.size());
     const auto is_step = [this](const ScheduleStep& step) {
       return is_sound(step, client_ != nullptr) &&
-             (client_ == nullptr || !is_message(step.kind) || step.peer < client_->peer_limit());
+             (client_ == nullptr || !is_message(step.kind) || client_->may_name(step.peer));
     };
     if (!std::ranges::all_of(copies, is_step)) return Status::kProtocol;
     Schedule& one = schedules_.emplace_back();

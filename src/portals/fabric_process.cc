@@ -35,6 +35,7 @@ Result<std::unique_ptr<FabricProcess>> FabricProcess::create(std::optional<std::
   if (!key.ok()) return Error{Status::kDeviceFailed, key.error().error_number, key.error().message};
   const auto port = static_cast<std::uint16_t>(pid.value_or(0));
   std::optional<Error> error = process->read_settings();
+  process->environment_.config.rank = index_of(kLoneSelf);
   set_lone(process->environment_.config, key.value());
   if (!error)
     error = process->nic_.has_process ? process->make_elsewhere(key.value(), port)

@@ -9,10 +9,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "ch3_offload/channel.h"
+#include "ch3_offload/nicd_world.h"
 #include "rdma/monotonic_clock.h"
 
 namespace ch3_offload {
@@ -23,17 +25,25 @@ constexpr std::uint32_t kRanksOfAWorld = 4;  // Of each world, of which one proc
 /// The process of rank 2 of a world of its own.
 class ProcessOfAWorld {
  public:
-  explicit ProcessOfAWorld(const char* nic, unsigned char secret) {
+  ProcessOfAWorld(const char* nic, unsigned char world) {
+    const JobSecret secret = make_secret(world);
+    if (std::string_view(nic) == "process") start_processor(nicd_name(::geteuid(), secret));
     ch3_offload_config_t config;
     ch3_offload_config_default(&config);
     config.rank = 2;
     config.job_size = kRanksOfAWorld;
+    config.local_rank = 1;  // Starts nothing.
     config.nic = nic;
     config.fabric = "shm";
-    std::memset(config.secret, secret, sizeof config.secret);
+    std::memcpy(config.secret, secret.data(), sizeof config.secret);
     Result<std::unique_ptr<Channel>> made = Channel::create(config);
     if (!made.ok()) throw std::runtime_error(made.error().message);
     channel_ = std::move(made.value());
+  }
+  /// The processor ends with its client.
+  ~ProcessOfAWorld() {
+    channel_.reset();
+    if (processor_.joinable()) processor_.join();
   }
   Channel& channel() noexcept { return *channel_; }
   ForeignProcesses& foreign() {
@@ -78,6 +88,16 @@ class ProcessOfAWorld {
   const std::vector<PeerId>& failed() const noexcept { return failed_; }
 
  private:
+  void start_processor(const std::string& name) {
+    processor_ = std::thread([name] {
+      auto nicd = Nicd::create({name, true});
+      ASSERT_TRUE(nicd.ok()) << nicd.error().message;
+      EXPECT_EQ(nicd.value()->run(), 0);
+    });
+    EXPECT_TRUE(await([&] { return connect_to_nicd(name).ok(); }));
+  }
+
+  std::thread processor_;
   std::unique_ptr<Channel> channel_;
   std::string room_;
   std::optional<std::string> received_;
@@ -183,7 +203,7 @@ TEST_P(ForeignWorlds, WakeASleeper) {
   EXPECT_LT(elapsed_ns(monotonic_ns(), began_ns), 60'000'000'000u) << "it slept to the end";
 }
 
-INSTANTIATE_TEST_SUITE_P(EachDriver, ForeignWorlds, testing::Values("host", "thread"),
+INSTANTIATE_TEST_SUITE_P(EachDriver, ForeignWorlds, testing::Values("host", "thread", "process"),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(ProcessName, IsAnAddressAndAPort) {

@@ -120,6 +120,13 @@ TEST_F(NicdLone, OneThatCannotBeServedIsRefused) {
   EXPECT_NE(refusal(hello).find("does not say its nid"), std::string::npos);
 }
 
+TEST_F(NicdLone, MeetsOthersByItsBookOnly) {
+  ProcessDriver& driver = attach(lone_hello());
+  const Result<std::string> card = driver.reach_foreign(UserKey::of_user(UserId{::geteuid()}));
+  ASSERT_FALSE(card.ok());
+  EXPECT_NE(card.error().message.find("is of no job"), std::string::npos) << card.error().message;
+}
+
 /// Its peer does not get what could not be read.
 TEST_F(NicdLone, OneThatNamesMemoryThatIsNotThereIsDropped) {
   make(2);

@@ -359,6 +359,41 @@ TEST_F(NicdTest, AllCommandsOfAClientThatHasEndedAreTaken) {
   EXPECT_EQ(done_[0], kMessages);
 }
 
+/// A key of another length.
+TEST_F(NicdTest, AClientThatAsksForForeignProcessesWithoutAKeyIsDropped) {
+  attach(hello_of(0));
+  const auto client = attach_by_hand(hello_of(1));
+  CommandRecord command;
+  command.kind = CommandKind::kReachForeign;
+  RingProducer commands = client->memory->command_producer();
+  std::memcpy(commands.payload(), &command, sizeof command);
+  commands.publish(RecordKind::kMessage, sizeof command + UserKey::kBytes + 1);
+  std::uint64_t rung = 0;
+  PortMemory::ring(client->memory->words().nic_sleeps, client->memory->nic_bell(), rung);
+  EXPECT_NE(client->last_words().find("its ring of commands holds rubbish"), std::string::npos);
+}
+
+/// Whoever asks twice gets the same answer.
+TEST_F(NicdTest, ForeignProcessesReachAClientOfAJob) {
+  ProcessDriver& driver = attach(hello_of(0));
+  const UserKey key = UserKey::of_user(UserId{::geteuid()});
+  const Result<std::string> card = driver.reach_foreign(key), again = driver.reach_foreign(key);
+  ASSERT_TRUE(card.ok() && again.ok());
+  EXPECT_NE(card.value().find(";shm:"), std::string::npos);
+  EXPECT_NE(card.value(), driver.card());
+  EXPECT_EQ(again.value(), card.value());
+}
+
+TEST_F(NicdTest, OverANetworkForeignProcessesNeedAKeyFile) {
+  ch3_offload_config_t config = config_of(0, 1);
+  config.fabric = "tcp";
+  ProcessDriver& driver = attach(hello_of(config));
+  const Result<std::string> card = driver.reach_foreign(UserKey::of_user(UserId{::geteuid()}));
+  ASSERT_FALSE(card.ok());
+  EXPECT_EQ(card.error().status, Status::kDeviceFailed);
+  EXPECT_NE(card.error().message.find("needs a key file"), std::string::npos) << card.error().message;
+}
+
 TEST_F(NicdTest, AClientThatSpeaksOutOfTurnIsDropped) {
   attach(hello_of(0));
   const auto client = attach_by_hand(hello_of(1));

@@ -110,6 +110,26 @@ TEST_F(ProcessDriverTest, AProcessorWithoutMemoryForASecondClientIsSaid) {
   EXPECT_EQ(call.get(), Status::kNoMemory);
 }
 
+/// What the processor says comes before its answer, as the files above.
+TEST_F(ProcessDriverTest, AProcessorThatReachesNoForeignProcessesSaysWhy) {
+  attach();
+  const UserKey key = UserKey::of_user(UserId{::geteuid()});
+  NicdForeign said;
+  said.refusal = Status::kDeviceFailed;
+  set_text(said.text, "no key file");
+  ASSERT_TRUE(send_with_files(socket_, std::as_bytes(std::span(&said, 1)), {}));
+  driver_->arm();
+  auto call = std::async(std::launch::async, [&] { return driver_->reach_foreign(key).error(); });
+  answer(CommandKind::kReachForeign, 0);
+  const Error why = call.get();
+  EXPECT_EQ(why.status, Status::kDeviceFailed);
+  EXPECT_NE(why.message.find("no key file"), std::string::npos);
+
+  call = std::async(std::launch::async, [&] { return driver_->reach_foreign(key).error(); });
+  answer(CommandKind::kReachForeign, 1);
+  EXPECT_EQ(call.get().status, Status::kProtocol) << "it has said nothing";
+}
+
 TEST_F(ProcessDriverTest, ARefusalEndsTheProcessWithItsReason) {
   attach();
   EXPECT_EXIT(
