@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/card.h"
 #include "engine/event_handler.h"
 #include "fuzz/target.h"
 #include "nic/client_memory.h"
@@ -27,6 +28,7 @@
 #include "nic/port_memory.h"
 #include "nic/ring_server.h"
 #include "nic/stepped_rings.h"
+#include "rdma/peer_table.h"
 #include "rdma/shm/ring.h"
 
 namespace ch3_offload::fuzz {
@@ -189,31 +191,111 @@ EngineConfig config_of(std::uint32_t rank) {
   EngineConfig config;
   config.self = PeerId{rank};
   config.senders = kRanks;
+  config.first_foreign_peer = PeerId{kRanks};
   config.eager_limit_bytes = 2000;
   config.unexpected_budget_bytes = 64 << 10;
   config.send_buffer_bytes = 0;
   return config;
 }
 
+/// For processes of other worlds: each takes what it gets, and says nothing. Requires what a provider may.
+class Listeners final : public Provider {
+ public:
+  static constexpr std::string_view kAddress = "listener";
+
+  const Capabilities& capabilities() const noexcept override { return capabilities_; }
+  std::string local_address() const override { return std::string(kAddress); }
+  bool reaches(std::string_view address) const noexcept override { return address == kAddress; }
+  Result<Endpoint*> connect(PeerId peer, std::string_view, const std::optional<PeerNames>&) override {
+    require(slot_of(peer) >= kRanks && peers_.is_current(peer), "it is foreign, and not forgotten");
+    Listener* const known = peers_.find(peer);
+    if (known != nullptr && known->is_down) return Error{Status::kPeerFailed, 0, "down"};
+    return static_cast<Endpoint*>(known != nullptr ? known : &peers_.make(peer));
+  }
+  std::string address_of(PeerId) const override { return {}; }
+  bool end(PeerId peer) noexcept override {
+    Listener* const known = peers_.find(peer);
+    if (known == nullptr || known->is_down) return false;
+    ending_.push_back(peer);
+    return true;
+  }
+  bool forget(PeerId peer) noexcept override {
+    return std::ranges::find(ending_, peer) == ending_.end() && peers_.forget(peer);
+  }
+  Status register_memory(void*, std::size_t, Access, MemoryRegion&) noexcept override {
+    return Status::kUnsupported;
+  }
+  void deregister_memory(MemoryRegion&) noexcept override {}
+  Status reserve(Endpoint& endpoint, std::size_t length_bytes, std::span<std::byte>& slot) noexcept override {
+    if (static_cast<Listener&>(endpoint).is_down) return Status::kPeerFailed;
+    require(length_bytes >= 1 && length_bytes <= slot_.size(), "the slot is not too long");
+    slot = std::span(slot_).first(length_bytes);
+    return Status::kOk;
+  }
+  void commit(Endpoint&, std::size_t length_bytes) noexcept override {
+    touch(std::span(slot_).first(length_bytes));
+  }
+  Status write(Endpoint&, const std::byte*, std::size_t, const MemoryRegion&, RemoteMemory, Immediate,
+               WorkId) noexcept override {
+    return Status::kUnsupported;
+  }
+  std::size_t poll(Sink& sink, std::size_t) noexcept override {
+    std::size_t ended = 0;
+    for (const PeerId peer : std::exchange(ending_, {})) {
+      Listener* const known = peers_.find(peer);
+      if (known == nullptr || std::exchange(known->is_down, true)) continue;
+      sink.on_peer_down(peer, Status::kPeerFailed);
+      ++ended;
+    }
+    return ended;
+  }
+  bool arm() noexcept override { return ending_.empty(); }
+  void disarm() noexcept override {}
+  int descriptor() const noexcept override { return -1; }
+
+ private:
+  struct Listener final : Endpoint {
+    explicit Listener(PeerId its_id) noexcept : id(its_id) {}
+    const PeerId id;
+    bool is_down = false;
+  };
+  const Capabilities capabilities_{.name = "fake", .max_slot_bytes = 1024};
+  PeerTable<Listener> peers_;
+  std::vector<PeerId> ending_;
+  std::array<std::byte, 1024> slot_{};
+};
+
 /// The client, as the processor has it (NicdClient).
-struct Client {
+struct Client final : private ClientServices {
   explicit Client(Exchange& exchange)
       : memory(std::move(PortMemory::make().value())),
         port(exchange.attach(PeerId{kHostile})),
         data(Child::get().pid(), socket.processor, kRanks, *port),
         providers{port.get()},
         engine(config_of(kHostile), providers),
-        server(engine, memory, nullptr, &data),
+        server(engine, memory, nullptr, &data, this),
         events(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED,
                       memory.files()[PortMemory::kEventFile], 0)) {
     require(events != MAP_FAILED, "the client maps its ring of events");
   }
   ~Client() { ::munmap(events, 4096); }
 
+  bool attach_targets() noexcept override { return false; }
+  void detach_targets() noexcept override {}
+  bool reach_foreign(const UserKey&) noexcept override {
+    if (std::exchange(reaches_foreign, true)) return true;
+    Provider* const added[] = {&listeners};
+    require(engine.add_providers(added), "there is memory for a provider");
+    data.reach_foreign();
+    return true;
+  }
+
   PortMemory memory;
   std::unique_ptr<ExchangePort> port;
   ClientSocket socket;
   ClientMemory data;
+  Listeners listeners;
+  bool reaches_foreign = false;
   Provider* providers[1];
   HostDriver engine;
   RingServer server;
@@ -250,7 +332,7 @@ class Node {
         InlineRecord record;
         record.kind = input_.flag() ? CommandKind::kSendInline : CommandKind::kPacketInline;
         record.mode = input_.below(4);
-        record.peer = input_.below(kRanks + 1);
+        record.peer = peer();
         record.bits = input_.u8();
         std::vector<std::byte> bytes(sizeof record + std::size_t{8} * input_.u8());
         std::memcpy(bytes.data(), &record, sizeof record);
@@ -270,6 +352,12 @@ class Node {
       case Step::kWord: return write_word();
       default: return neighbour();
     }
+  }
+
+  /// A rank, a foreign process, or one that has its number after it.
+  std::uint32_t peer() {
+    const std::uint8_t choice = input_.below(kRanks + 4);
+    return choice <= kRanks ? choice : kRanks + (choice - kRanks - 1u) * kPeerSlots;
   }
 
   /// In the area, in its last bytes, near nothing, or beyond all memory.
@@ -298,11 +386,11 @@ class Node {
 
   void command() {
     CommandRecord record;
-    record.kind = static_cast<CommandKind>(input_.below(27));
+    record.kind = static_cast<CommandKind>(input_.below(29));
     // Its path would be written to.
     if (record.kind == CommandKind::kWriteTrace) record.kind = CommandKind::kProbe;
     record.mode = input_.below(4);
-    record.peer = input_.below(kRanks + 1);
+    record.peer = peer();
     record.bits = input_.u8();
     record.initiator = input_.below(kRanks + 1);
     record.operation = OperationId{std::uint64_t{input_.below(3)} << 32 | input_.below(12)};
@@ -333,11 +421,14 @@ class Node {
         for (std::uint8_t i = input_.below(8); i > 0; --i) append(bytes, step_of_schedule());
         break;
       case CommandKind::kIntroduce: {
-        const std::string& card = cards_[record.peer % kRanks];
+        const std::string card = record.peer < kRanks
+                                     ? cards_[record.peer]
+                                     : card_version() + ";" + std::string(Listeners::kAddress);
         const auto text = std::as_bytes(std::span(card));
         bytes.insert(bytes.end(), text.begin(), text.end());
         break;
       }
+      case CommandKind::kReachForeign: append(bytes, std::array<std::byte, UserKey::kBytes>{}); break;
       default: break;
     }
     if (input_.below(16) == 0) bytes.resize(bytes.size() + input_.u8());
@@ -350,7 +441,7 @@ class Node {
     step.is_barrier = input_.below(2);
     step.operation = static_cast<AtomicOperation>(input_.below(12));
     step.type = static_cast<AtomicType>(input_.below(23));
-    step.peer = input_.below(kRanks + 1);
+    step.peer = peer();
     step.key = {input_.below(4), input_.below(kRanks)};
     step.from = reinterpret_cast<const std::byte*>(address());
     step.to = reinterpret_cast<std::byte*>(address());
@@ -507,6 +598,22 @@ std::vector<Bytes> seeds() {
   command(beyond, CommandKind::kSend, 1, 1, kAreaBytes - 10, 3000, false);
   beyond.u8(1);
   turns(beyond, 3);
+  Seed strangers;
+  step(strangers, Step::kCommand).u8(static_cast<std::uint8_t>(CommandKind::kReachForeign)).u8(0).u8(0);
+  strangers.u8(1).u8(0).u8(0).u8(0).u8(0).u8(0).u8(0).u16(0).u8(0).u8(0).u8(1).u8(1);
+  for (const std::uint8_t generation : {4, 5, 6}) {
+    command(strangers, CommandKind::kIntroduce, generation, 0, 0, 0, false);
+    strangers.u8(1);
+    command(strangers, CommandKind::kSend, generation, generation, 200, 1500, false);
+    strangers.u8(1);
+    turns(strangers, 2);
+    for (const CommandKind kind : {CommandKind::kFailPeer, CommandKind::kForgetPeer}) {
+      command(strangers, kind, generation, 0, 0, 0, false);
+      strangers.u8(1);
+      turns(strangers, 3);
+    }
+    step(strangers, Step::kTake).u8(20);
+  }
   Seed lies;
   step(lies, Step::kWord).u8(3).u64(UINT64_MAX);
   command(lies, CommandKind::kIntroduce, 1, 0, 0, 0, false);
@@ -514,7 +621,7 @@ std::vector<Bytes> seeds() {
   command(lies, CommandKind::kSend, 1, 1, 0, 3000, false);
   lies.u8(1);
   turns(lies, 3);
-  return {talks.done(), pieces.done(), inlines.done(), beyond.done(), lies.done()};
+  return {talks.done(), pieces.done(), inlines.done(), beyond.done(), strangers.done(), lies.done()};
 }
 
 const Target kTarget(

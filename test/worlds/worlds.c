@@ -1,6 +1,7 @@
 /* Processes of different worlds (MPI 4.0, chapter 11): children, servers and clients. Every byte is checked. */
 #include "../over-mpi/over_mpi.h"
 
+#include <dirent.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -359,6 +360,125 @@ static void die(const char *file)
     raise(SIGKILL);
 }
 
+/* Whether the process of the other world lives: any error says that it does not. */
+static int lives(int error)
+{
+    int class;
+
+    MPI_Error_class(error, &class);
+    if (class != MPI_SUCCESS && class != MPIX_ERR_PROC_FAILED)
+        fail("error class %d", class);
+    return class == MPI_SUCCESS;
+}
+
+/* Both ways at once, with each of the others, as long as they live. `last`: after so many messages this process is
+ * killed; -1: it is not. */
+static void talk(MPI_Comm inter, int last)
+{
+    static const int longest[] = { 8, 1000, 300000, 2000000 };
+    int others, me;
+
+    MPI_Comm_remote_size(inter, &others);
+    MPI_Comm_rank(inter, &me);
+    for (size_t i = 0; i < COUNT(longest); i++)
+        for (int other = 0; other < others; other++) {
+            const size_t length = (size_t) longest[i];
+            char *in = allocate(length), *out = allocate(length);
+            MPI_Request requests[2];
+            int is_sent, has_come;
+
+            if (last-- == 0)
+                raise(SIGKILL);
+            snprintf(doing, sizeof doing, "talking, %zu bytes", length);
+            fill(out, length, seed_of(me, other, length));
+            MPI_Irecv(in, (int) length, MPI_CHAR, other, kTag, inter, &requests[0]);
+            MPI_Isend(out, (int) length, MPI_CHAR, other, kTag, inter, &requests[1]);
+            has_come = lives(MPI_Wait(&requests[0], MPI_STATUS_IGNORE));
+            is_sent = lives(MPI_Wait(&requests[1], MPI_STATUS_IGNORE));
+            if (has_come)
+                expect(in, length, seed_of(other, me, length), "a message of one that may die");
+            free(in);
+            free(out);
+            if (!has_come || !is_sent)
+                return;
+        }
+}
+
+static int count_descriptors(void)
+{
+    DIR *all = opendir("/proc/self/fd");
+    int count = 0;
+
+    if (all == NULL)
+        fail("no /proc");
+    while (readdir(all) != NULL)
+        count++;
+    closedir(all);
+    return count;
+}
+
+static long used_kib(void)
+{
+    char line[200];
+    long kib = -1;
+    FILE *status = fopen("/proc/self/status", "r");
+
+    while (status != NULL && fgets(line, sizeof line, status) != NULL)
+        if (sscanf(line, "RssAnon: %ld", &kib) == 1)
+            break;
+    if (status != NULL)
+        fclose(status);
+    if (kib < 0)
+        fail("no RssAnon");
+    return kib;
+}
+
+/* Clients come, are killed or leave. Nothing of them stays. */
+static void host(const char *file, int clients)
+{
+    enum { kMostKib = 2048 };
+    char port[MPI_MAX_PORT_NAME];
+    int descriptors = 0;
+    long kib = 0;
+
+    if (rank == 0)
+        publish_port(file, port);
+    for (int i = 0; i < clients; i++) {
+        MPI_Comm client;
+        snprintf(doing, sizeof doing, "accepting guest %d", i);
+        MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &client);
+        MPI_Comm_set_errhandler(client, MPI_ERRORS_RETURN);
+        talk(client, -1);
+        MPI_Comm_disconnect(&client);
+        if (i == clients / 2) {
+            descriptors = count_descriptors();
+            kib = used_kib();
+        }
+    }
+    usleep(500000);
+    if (count_descriptors() > descriptors + 4)
+        fail("%d descriptors have become %d", descriptors, count_descriptors());
+    if (used_kib() > kib + kMostKib)
+        fail("%ld KiB have become %ld", kib, used_kib());
+    if (rank == 0)
+        MPI_Close_port(port);
+}
+
+/* A guest, of which one process may be killed. */
+static void come(const char *file, unsigned seed)
+{
+    char port[MPI_MAX_PORT_NAME] = "";
+    MPI_Comm server;
+    int last = (int) (seed / 2 % 9) - 1;
+
+    if (rank == 0)
+        read_port(file, port);
+    MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &server);
+    MPI_Comm_set_errhandler(server, MPI_ERRORS_RETURN);
+    talk(server, rank == (int) seed % size ? last : -1);
+    MPI_Comm_disconnect(&server);
+}
+
 /* Ports that are no ports: an error, at once. */
 static void err(void)
 {
@@ -422,6 +542,10 @@ int main(int argc, char **argv)
         serve(argv[2], atoi(argv[3]));
     else if (strcmp(part, "visit") == 0 && argc > 3)
         visit(argv[2], atoi(argv[3]));
+    else if (strcmp(part, "host") == 0 && argc > 3)
+        host(argv[2], atoi(argv[3]));
+    else if (strcmp(part, "come") == 0 && argc > 3)
+        come(argv[2], (unsigned) atoi(argv[3]));
     else if (strcmp(part, "err") == 0)
         err();
     else
