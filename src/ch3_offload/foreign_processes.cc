@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstring>
@@ -37,7 +38,7 @@ Result<std::unique_ptr<ForeignProcesses>> ForeignProcesses::create(const ch3_off
   std::unique_ptr<ForeignProcesses> made(new ForeignProcesses(port));
   std::vector<Provider*> added;
   if (processor == nullptr) {
-    auto providers = make_lone_providers(theirs, key.value(), log);
+    auto providers = make_lone_providers(theirs, key.value(), log, config.job_size);
     if (!providers.ok()) return providers.error();
     made->providers_ = std::move(providers.value());
     for (const auto& provider : made->providers_) added.push_back(provider.get());
@@ -47,6 +48,7 @@ Result<std::unique_ptr<ForeignProcesses>> ForeignProcesses::create(const ch3_off
 
   Introductions::Config introductions = introductions_config(theirs, key.value(), card.value(), log);
   introductions.first_peer = PeerId{config.job_size};
+  introductions.peer_limit = std::min(kMostLonePeers, config.job_size + kMostForeignPeers);
   auto book = Introductions::create(introductions);
   if (!book.ok()) return book.error();
   made->book_ = std::move(book.value());

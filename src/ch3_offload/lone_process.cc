@@ -12,12 +12,6 @@
 #include "rdma/rdma_devices.h"
 
 namespace ch3_offload {
-namespace {
-
-constexpr PeerId kFirstPeer{index_of(kLoneSelf) + 1};
-
-}  // namespace
-
 void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept {
   config.job_size = kMostLonePeers;
   const JobSecret secret = key.provider_secret();
@@ -26,13 +20,15 @@ void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept {
 }
 
 Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_offload_config_t& config,
-                                                                   const UserKey& key, const LoneLog& log) {
+                                                                   const UserKey& key, const LoneLog& log,
+                                                                   std::uint32_t first_peer) {
   if (std::optional<Error> error = checksums_missing(config)) return std::move(*error);
   const PeerId self{config.rank};
   std::vector<std::unique_ptr<Provider>> providers;
   const FabricChoice fabric = fabric_choice(config.fabric);
   if (fabric.shm) {
-    Result<std::unique_ptr<ShmProvider>> node = make_node_provider(config, self, log.write, log.context);
+    Result<std::unique_ptr<ShmProvider>> node =
+        make_node_provider(config, self, log.write, log.context, first_peer);
     if (!node.ok()) return node.error();
     providers.push_back(with_chosen_checksums(config, std::move(node.value()), /*is_network=*/false,
                                               Log(log.write, log.context)));
@@ -50,7 +46,7 @@ Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_off
           "see CH3_OFFLOAD_KEY_FILE in portals4(7), or set MPIR_CVAR_CH3_OFFLOAD_FABRIC=shm");
     return providers;
   }
-  auto networks = make_networks(config, self, log.write, log.context);
+  auto networks = make_networks(config, self, log.write, log.context, 2, first_peer);
   if (networks.ok())
     std::ranges::move(networks.value(), std::back_inserter(providers));
   else if (!fabric.is_auto)
@@ -62,7 +58,7 @@ Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_off
 
 EngineConfig lone_engine_config(const ch3_offload_config_t& config) {
   EngineConfig engine = engine_config(config);
-  engine.first_book_peer = kFirstPeer;
+  engine.first_book_peer = kFirstLonePeer;
   engine.senders = 1;
   return engine;
 }
@@ -74,7 +70,7 @@ Introductions::Config introductions_config(const ch3_offload_config_t& config, c
   introductions.key = key;
   introductions.card = std::move(card);
   introductions.own = PeerId{config.rank};
-  introductions.first_peer = kFirstPeer;
+  introductions.first_peer = kFirstLonePeer;
   introductions.peer_limit = kMostLonePeers;
   introductions.patience_ms = 3'000 * static_cast<int>(config.peer_timeout_s);
   introductions.log = log.write;

@@ -21,6 +21,8 @@ namespace ch3_offload {
 
 /// The engine's number for the process itself.
 inline constexpr PeerId kLoneSelf{0};
+/// Number of the first that a lone process meets.
+inline constexpr PeerId kFirstLonePeer{index_of(kLoneSelf) + 1};
 /// Processes that one can have met at a time, itself included.
 inline constexpr std::uint32_t kMostLonePeers = 1U << 20;
 
@@ -37,9 +39,10 @@ void set_lone(ch3_offload_config_t& config, const UserKey& key) noexcept;
 /// By `config`, which set_lone() has completed. Over the network, a process without a key would believe
 /// whoever calls itself by the user's name: so there is a network for those with a key file only.
 /// kDeviceFailed: FABRIC=verbs without one. Otherwise the provider's error; with `auto`, a network that fails
-/// is only logged.
+/// is only logged. `first_peer`: of the processes that are met so; those below it are reached otherwise.
 Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_offload_config_t& config,
-                                                                   const UserKey& key, const LoneLog& log);
+                                                                   const UserKey& key, const LoneLog& log,
+                                                                   std::uint32_t first_peer);
 
 /// Without what concerns registered memory.
 EngineConfig lone_engine_config(const ch3_offload_config_t& config);

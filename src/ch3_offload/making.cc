@@ -86,12 +86,13 @@ EngineConfig engine_config(const ch3_offload_config_t& config) {
 Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config_t& config, PeerId self,
                                                         void (*log)(void* context, LogScope scope,
                                                                     const char* line),
-                                                        void* log_context) {
+                                                        void* log_context, std::uint32_t first_peer) {
   ShmConfig shm = shm_config(config);
   shm.self = self;
   static_assert(sizeof shm.job_secret == sizeof config.secret);
   std::memcpy(shm.job_secret.data(), config.secret, sizeof config.secret);
   shm.peer_limit = config.job_size;
+  shm.first_peer = first_peer;
   shm.log = log;
   shm.log_context = log_context;
   return ShmProvider::create(shm);
@@ -100,7 +101,8 @@ Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config
 Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_config_t& config, PeerId self,
                                                              void (*log)(void* context, LogScope scope,
                                                                          const char* line),
-                                                             void* log_context, std::size_t most) {
+                                                             void* log_context, std::size_t most,
+                                                             std::uint32_t first_peer) {
   const FabricChoice fabric = fabric_choice(config.fabric);
   std::vector<std::unique_ptr<Provider>> networks;
   std::optional<Error> refusal;  // The first.
@@ -109,6 +111,7 @@ Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_c
     static_assert(sizeof provider_config.job_secret == sizeof config.secret);
     std::memcpy(provider_config.job_secret.data(), config.secret, sizeof config.secret);
     provider_config.peer_limit = config.job_size;
+    provider_config.first_peer = first_peer;
     provider_config.log = log;
     provider_config.log_context = log_context;
     Result<std::unique_ptr<Provider>> made = make(provider_config);

@@ -30,11 +30,11 @@ inline constexpr std::size_t kSharedSelfCopyBytes = std::size_t{64} << 10;
 /// Without what concerns providers and the trace.
 EngineConfig engine_config(const ch3_offload_config_t& config);
 
-/// The shm provider of process `self`.
+/// The shm provider of process `self`, for peers from slot `first_peer` on.
 Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config_t& config, PeerId self,
                                                         void (*log)(void* context, LogScope scope,
                                                                     const char* line),
-                                                        void* log_context);
+                                                        void* log_context, std::uint32_t first_peer = 0);
 
 /// The providers of process `self` for processes on other nodes, the best one first: those that the settings
 /// ask for, or with "auto" those that this node has. At least one, and at most `most`. The error's message
@@ -42,7 +42,8 @@ Result<std::unique_ptr<ShmProvider>> make_node_provider(const ch3_offload_config
 Result<std::vector<std::unique_ptr<Provider>>> make_networks(const ch3_offload_config_t& config, PeerId self,
                                                              void (*log)(void* context, LogScope scope,
                                                                          const char* line),
-                                                             void* log_context, std::size_t most = 2);
+                                                             void* log_context, std::size_t most = 2,
+                                                             std::uint32_t first_peer = 0);
 
 /// `provider`, within a node or between nodes, with checksums if the settings ask for them there.
 /// REQUIRES: checksums_missing() has found nothing.

@@ -51,7 +51,10 @@ class NicdClient final : private ClientServices {
   };
   NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies, MemoryCopier& copier,
              Parts parts);
-  ~NicdClient() { detach_targets(); }
+  ~NicdClient() {
+    detach_targets();
+    parts_.own->client_ended();
+  }
   /// Whom its second port knows. Without a book it has none.
   void set_book(std::unique_ptr<ProcessBook> book) noexcept { book_ = std::move(book); }
 

@@ -81,7 +81,7 @@ std::optional<Error> NicdJob::admit(FileDescriptor socket, pid_t pid, const Nicd
   parts.config.landing_numbers = port->landing_numbers();
   parts.config.pin_down = pins_of(config);
   parts.exchange = std::move(port);
-  parts.own = std::make_shared<OwnProviders>(std::move(values), config);
+  parts.own = std::make_shared<OwnProviders>(std::move(values), config, config.job_size);
   Result<PortMemory> memory = PortMemory::make();
   if (!memory.ok()) return memory.error();
   if (config.trace != nullptr && *config.trace != '\0')

@@ -26,7 +26,7 @@ Result<std::unique_ptr<NicdLoneProcess>> NicdLoneProcess::create(const NicdHello
   if (hello.nid == 0) return Error{Status::kProtocol, 0, "it does not say its nid"};
   config.rank = index_of(kLoneSelf);
   process->spin_us_ = config.spin_us;
-  process->own_ = std::make_shared<OwnProviders>(std::move(values), config);
+  process->own_ = std::make_shared<OwnProviders>(std::move(values), config, index_of(kFirstLonePeer));
   return process;
 }
 

@@ -7,7 +7,8 @@ namespace ch3_offload {
 
 std::optional<Error> OwnProviders::make(const UserKey& key, const LoneLog& log) {
   set_lone(config_, key);
-  auto made = make_lone_providers(config_, key, log);
+  log_ = log;
+  auto made = make_lone_providers(config_, key, {&OwnProviders::log_line, this}, first_peer_);
   if (!made.ok()) return made.error();
   std::vector<std::unique_ptr<Provider>> silenced;
   for (const auto& provider : made.value())
@@ -15,6 +16,11 @@ std::optional<Error> OwnProviders::make(const UserKey& key, const LoneLog& log) 
   providers_ = std::move(made.value());
   silenced_ = std::move(silenced);
   return {};
+}
+
+void OwnProviders::log_line(void* providers, LogScope scope, const char* line) {
+  const LoneLog& log = static_cast<OwnProviders*>(providers)->log_;
+  if (log.write != nullptr) log.write(log.context, scope, line);
 }
 
 std::vector<Provider*> OwnProviders::providers() const {

@@ -19,13 +19,17 @@ namespace ch3_offload {
 
 class OwnProviders {
  public:
-  /// For the client with these settings; `values`: what `config` points into.
-  OwnProviders(std::vector<std::string> values, const ch3_offload_config_t& config) noexcept
-      : values_(std::move(values)), config_(config), silence_(PeerId{config.rank}) {}
+  /// For the client with these settings, and its peers from slot `first_peer` on. `values`: what `config`
+  /// points into.
+  OwnProviders(std::vector<std::string> values, const ch3_offload_config_t& config,
+               std::uint32_t first_peer) noexcept
+      : values_(std::move(values)), config_(config), first_peer_(first_peer), silence_(PeerId{config.rank}) {}
 
-  /// Errors as those of make_lone_providers(): nothing is made then. REQUIRES: nothing was. Throws
-  /// std::bad_alloc.
+  /// Errors as those of make_lone_providers(): nothing is made then. REQUIRES: nothing was. `log`: until
+  /// client_ended(). Throws std::bad_alloc.
   std::optional<Error> make(const UserKey& key, const LoneLog& log);
+  /// Nobody hears any more what they log.
+  void client_ended() noexcept { log_ = {}; }
   bool are_made() const noexcept { return !silenced_.empty(); }
 
   /// For the client's engine. They outlive it.
@@ -37,8 +41,12 @@ class OwnProviders {
   bool leave() noexcept;
 
  private:
+  static void log_line(void* providers, LogScope scope, const char* line);
+
   const std::vector<std::string> values_;
   ch3_offload_config_t config_;
+  const std::uint32_t first_peer_;
+  LoneLog log_;
   Silence silence_;
   std::vector<std::unique_ptr<Provider>> providers_;
   std::vector<std::unique_ptr<Provider>> silenced_;  ///< Of providers_.

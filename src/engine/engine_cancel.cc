@@ -238,7 +238,8 @@ bool Engine::State::awaits(PeerId id) const noexcept {
 /// and the provider reads the sources of writes. Then on_peer_down() comes, and progress() calls this again.
 void Engine::State::end(Peer& peer) noexcept {
   bool comes = false;
-  for (Provider* provider : providers) comes |= provider->end(peer.id);
+  const auto [first, count] = providers_of(peer.id);
+  for (Provider* const provider : std::span(providers).subspan(first, count)) comes |= provider->end(peer.id);
   if (!comes) fail(peer, peer.doom == Status::kOk ? Status::kPeerFailed : peer.doom);
 }
 

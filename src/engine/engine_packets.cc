@@ -66,7 +66,7 @@ Progressed Engine::send_packet(PeerId id, std::span<const std::byte> header, std
                                Cookie cookie, Status& status) noexcept {
   State& state = *state_;
   Peer* const peer = state.known(id);
-  status = State::may_send(peer);
+  status = state.may_send(id, peer);
   if (status != Status::kOk) return Progressed::kFailed;
   std::size_t total_bytes = header.size();
   for (const Payload& part : data) total_bytes += part.length_bytes;

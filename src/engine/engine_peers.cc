@@ -77,12 +77,13 @@ Peer* Engine::State::make_known(PeerId id) noexcept {
   return &peer;
 }
 
-Status Engine::State::may_send(const Peer* peer) noexcept {
-  if (peer == nullptr) return Status::kNoMemory;
+Status Engine::State::may_send(PeerId id, const Peer* peer) const noexcept {
+  if (peer == nullptr) return peers.is_current(id) ? Status::kNoMemory : Status::kPeerFailed;
   return peer->doom == Status::kOk ? Status::kOk : Status::kPeerFailed;
 }
 
 Peer* Engine::State::meet(PeerId id) noexcept {
+  if (!peers.is_current(id)) return nullptr;
   Peer* const peer = make_known(id);
   if (peer == nullptr) missed.note(id);
   return peer;
@@ -105,19 +106,17 @@ Status Engine::State::connect_by_card(Peer& peer, std::string_view card) {
     return Status::kUnreachable;
   }
   std::string_view addresses = parsed ? parsed->addresses : std::string_view{};
-  const bool is_foreign = peer.id >= config.first_foreign_peer;
-  const std::size_t first = is_foreign ? first_foreign_provider : 0;
-  const std::size_t end = is_foreign ? providers.size() : first_foreign_provider;
+  const auto [first, count] = providers_of(peer.id);
   while (!addresses.empty()) {
     const std::string_view address = next_piece(addresses, ';');
-    for (std::size_t i = first; i < end; ++i) {
+    for (std::size_t i = first; i < first + count; ++i) {
       if (providers[i]->reaches(address)) return connect(peer, i, address, parsed->names);
     }
   }
   // Of a process without a card, its book has said why.
   if (card.empty() && peer.id >= std::min(config.first_book_peer, config.first_foreign_peer))
     return Status::kUnreachable;
-  warn(LogScope::kProcess, why_unreachable(std::span(providers).subspan(first, end - first), who,
+  warn(LogScope::kProcess, why_unreachable(std::span(providers).subspan(first, count), who,
                                            parsed ? parsed->addresses : std::string_view{}));
   return Status::kUnreachable;
 }
@@ -162,7 +161,8 @@ void Engine::State::seek(Peer& peer) noexcept {
   Status status = Status::kNoMemory;
   try {
     bool is_found = false;
-    for (std::size_t i = 0; i < providers.size() && !is_found; ++i) {
+    const auto [first, count] = providers_of(peer.id);
+    for (std::size_t i = first; i < first + count && !is_found; ++i) {
       const std::string address = providers[i]->address_of(peer.id);
       is_found = !address.empty();
       if (is_found) status = connect(peer, i, address, {});
@@ -323,7 +323,9 @@ bool Engine::forget_peer(PeerId id) noexcept {
     peer->write_terms = {};
   }
   bool is_forgotten = true;
-  for (Provider* const provider : state.providers) is_forgotten &= provider->forget(id);
+  const auto [first, count] = state.providers_of(id);
+  for (Provider* const provider : std::span(state.providers).subspan(first, count))
+    is_forgotten &= provider->forget(id);
   return is_forgotten && state.peers.forget(id);
 }
 

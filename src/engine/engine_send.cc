@@ -24,7 +24,7 @@ Progressed Engine::send(PeerId id, SendMode mode, const MatchKey& key, const Pay
     return state.send_to_self(mode, key, payload, send_id, cookie, operation, status);
   }
   Peer* const peer = state.known(id);
-  status = State::may_send(peer);
+  status = state.may_send(id, peer);
   if (status != Status::kOk) return Progressed::kFailed;
   const std::uint64_t number = ++peer->books->messages_sent;
   state.trace(TraceEvent::kSendPosted, id, number, payload.length_bytes, cookie);

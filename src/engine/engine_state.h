@@ -165,20 +165,26 @@ struct Engine::State final : Sink {
   Peer* find(PeerId id) const noexcept { return peers.at(id); }
   /// Null: no memory, or the number is of an ended generation: a command may come late.
   Peer* known(PeerId id) noexcept {
-    Peer* const peer = find(id);
+    Peer* const peer = peers.find(id);
     if (peer != nullptr) return peer;
     return peers.is_current(id) ? make_known(id) : nullptr;
   }
   /// As known(). Who cannot be known for want of memory will be failed.
   Peer* met(PeerId id) noexcept {
-    Peer* const peer = find(id);
+    Peer* const peer = peers.find(id);
     return peer != nullptr ? peer : meet(id);
   }
   Peer* make_known(PeerId id) noexcept;
   Peer* meet(PeerId id) noexcept;
   void know_missed() noexcept;  ///< Those for whom there is memory by now.
   /// `peer`: known(id). kOk, kPeerFailed or kNoMemory.
-  static Status may_send(const Peer* peer) noexcept;
+  Status may_send(PeerId id, const Peer* peer) const noexcept;
+  /// The first of those by which a peer is reached, and how many they are.
+  std::pair<std::size_t, std::size_t> providers_of(PeerId id) const noexcept {
+    if (id >= config.first_foreign_peer)
+      return {first_foreign_provider, providers.size() - first_foreign_provider};
+    return {0, first_foreign_provider};
+  }
   void want_connection(Peer& peer) noexcept;  ///< progress() will make one, unless that is under way.
   void seek(Peer& peer) noexcept;             ///< Connects to a kWanted peer, or asks for its card.
   Status connect_by_card(Peer& peer, std::string_view card);

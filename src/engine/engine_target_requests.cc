@@ -138,10 +138,8 @@ Status Engine::State::begin_request(PeerId id, const TargetRequest& request,
                                     const TargetHold& hold) noexcept {
   if (id == config.self) return request.is_of_lock() ? lock_own(request) : request_to_self(request, hold);
   // A triggered operation may come after the end of the process that it names.
-  if (!peers.is_current(id)) [[unlikely]]
-    return Status::kPeerFailed;
   Peer* const peer = known(id);
-  if (const Status status = may_send(peer); status != Status::kOk) return status;
+  if (const Status status = may_send(id, peer); status != Status::kOk) return status;
   if (request_at_once(*peer, request)) return Status::kOk;
   TargetOutgoing* const one = target_operations.take();
   if (one == nullptr) return Status::kNoMemory;

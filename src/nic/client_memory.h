@@ -127,7 +127,8 @@ class ClientMemory {
   /// From now on it has foreign peers, too, in the slots behind its others.
   void reach_foreign() noexcept { reaches_foreign_ = true; }
   bool is_foreign(std::uint32_t peer) const noexcept {
-    return reaches_foreign_ && slot_of(PeerId{peer}) >= peer_limit_;
+    const std::uint32_t slot = slot_of(PeerId{peer});
+    return reaches_foreign_ && slot >= peer_limit_ && slot - peer_limit_ < kMostForeignPeers;
   }
   /// Whether it may name that peer.
   bool may_name(std::uint32_t peer) const noexcept { return peer < peer_limit_ || is_foreign(peer); }

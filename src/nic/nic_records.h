@@ -131,6 +131,9 @@ inline constexpr std::size_t kPacketPartBytes = std::size_t{16} << 10;
 /// A longer line for the user is cut.
 inline constexpr std::size_t kWarningBytes = 4096;
 
+/// A client has so many foreign peers at a time, in the slots behind the ranks of its job.
+inline constexpr std::uint32_t kMostForeignPeers = 1U << 16;
+
 /// Nobody's position: nothing is idle.
 inline constexpr std::uint64_t kNotIdle = UINT64_MAX;
 

@@ -397,12 +397,19 @@ void ProcessDriver::check_processor() noexcept {
     std::_Exit(EXIT_FAILURE);
   }
   std::array<char, kNicdTextBytes> text{};
-  const ssize_t length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT | MSG_PEEK);
-  if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  std::uint64_t magic = 0;
-  if (length >= static_cast<ssize_t>(sizeof magic)) std::memcpy(&magic, text.data(), sizeof magic);
-  // Who has asked for it takes it.
-  if (magic == NicdTargets::kMagic || magic == NicdForeign::kMagic) return;
+  ssize_t length;
+  for (;;) {
+    length = ::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT | MSG_PEEK);
+    if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    std::uint64_t magic = 0;
+    if (length >= static_cast<ssize_t>(sizeof magic)) std::memcpy(&magic, text.data(), sizeof magic);
+    if (magic != NicdTargets::kMagic && magic != NicdForeign::kMagic) break;
+    // Who has asked for it takes it, if the processor lives to answer.
+    pollfd entry{socket_.get(), POLLRDHUP, 0};
+    if (::poll(&entry, 1, 0) <= 0) return;
+    static_cast<void>(::recv(socket_.get(), text.data(), text.size() - 1, MSG_DONTWAIT));
+    text = {};
+  }
   if (length > 0)
     std::fprintf(stderr, "ch3:offload: the node's network processor refuses this process: %s\n", text.data());
   else

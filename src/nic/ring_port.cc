@@ -106,8 +106,8 @@ void RingPort::forget(OperationId operation) noexcept {
   over.schedule.reset();
   over.given.clear();
   steps_ -= std::exchange(over.steps, 0);
-  // ScheduleRunner::kStepGeneration is the processor's.
-  over.generation = over.generation + 1 < UINT32_MAX ? over.generation + 1 : 1;
+  // ScheduleRunner::kStepGeneration and kPacketGeneration are the processor's.
+  over.generation = over.generation + 1 < UINT32_MAX - 1 ? over.generation + 1 : 1;
   over.next_free = free_;
   free_ = index_in(operation) + 1;
 }

@@ -79,7 +79,7 @@ std::size_t RingServer::turn() noexcept {
 RingServer::Outcome RingServer::begin(OperationId operation) noexcept {
   const std::uint32_t number = number_in(operation);
   if (number == 0 || number > operations_.size() + 1 || generation_in(operation) == 0 ||
-      generation_in(operation) == ScheduleRunner::kStepGeneration)
+      generation_in(operation) >= kPacketGeneration)
     return Outcome::kRubbish;
   if (number > operations_.size()) {
     try {
@@ -147,7 +147,7 @@ void RingServer::forget_cancelled(OperationId operation, OperationId engines) no
 std::size_t RingServer::take_commands() noexcept {
   std::size_t taken = 0;
   bool has_walked = false;
-  for (; taken < kMostCommands && !is_refused_ && !has_walked; ++taken) {
+  for (; taken < kMostCommands && !is_refused_ && !has_walked && !is_broken(); ++taken) {
     const std::uint64_t header = commands_.header();
     if (header == 0) break;
     RingConsumer::Record record;
@@ -246,7 +246,7 @@ RingServer::Outcome RingServer::execute(std::span<const std::byte> record) noexc
     case CommandKind::kReachForeign: return reach_foreign(command, more);
     case CommandKind::kForgetPeer:
       if (client_ != nullptr && !client_->is_foreign(command.peer)) return Outcome::kRubbish;
-      answer(port_.forget_peer(peer));
+      answer(forget_peer(peer));
       break;
     default: return Outcome::kRubbish;
   }
@@ -305,7 +305,7 @@ RingServer::Outcome RingServer::send_inline(const InlineRecord& command,
 RingServer::Outcome RingServer::packet_inline(const InlineRecord& command,
                                               std::span<const std::byte> bytes) noexcept {
   if (bytes.empty() || bytes.size() > kInlineBytes) return Outcome::kRubbish;
-  const Cookie cookie = cookie_of(OperationId{std::uint64_t{kInlinePackets} + command.peer});
+  const Cookie cookie = cookie_of(OperationId{std::uint64_t{kPacketGeneration} << 32 | command.peer});
   trace_taken(cookie);
   Status status = Status::kOk;
   // As a header: the engine copies what cannot leave.
@@ -470,6 +470,13 @@ RingServer::Outcome RingServer::attach_targets() noexcept {
   else
     answer(services_ != nullptr && services_->attach_targets());
   return Outcome::kTaken;
+}
+
+bool RingServer::forget_peer(PeerId peer) noexcept {
+  if (!port_.forget_peer(peer)) return false;
+  places_.erase(index_of(peer));
+  schedules_.forget_peer(peer);
+  return true;
 }
 
 RingServer::Outcome RingServer::reach_foreign(const CommandRecord& command,

@@ -66,6 +66,9 @@ class RingServer {
   /// Takes commands, lets the engine work, gives events. Returns how many things happened.
   std::size_t turn() noexcept;
 
+  /// As Port's, with all that is kept here of the peer.
+  bool forget_peer(PeerId peer) noexcept;
+
   /// Announces a sleep: from now on, a command, and room for events that wait, ring the processor's bell.
   /// Returns false if there is work. "The sleep rule".
   bool arm() noexcept;

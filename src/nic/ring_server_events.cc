@@ -86,10 +86,10 @@ bool RingServer::give_waiting() noexcept {
 void RingServer::complete(const Event& event) noexcept {
   if (schedules_.take(event)) return;
   const OperationId operation{reinterpret_cast<std::uintptr_t>(event.cookie)};
-  if (generation_in(operation) == 0) {
+  const bool is_packet = generation_in(operation) == kPacketGeneration;
+  if (is_packet || generation_in(operation) == 0) {
     const std::uint32_t number = number_in(operation);
-    const bool is_packet = number >= kInlinePackets;
-    const PeerId peer{is_packet ? number - kInlinePackets : copies_[number - 1].command.peer};
+    const PeerId peer{is_packet ? number : copies_[number - 1].command.peer};
     if (is_packet)
       ++inline_done_;
     else

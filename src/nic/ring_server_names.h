@@ -9,9 +9,9 @@
 
 namespace ch3_offload {
 
-/// The engine's cookie of a copy is the copy's number. That of a packet in a command is the peer's, behind
-/// them. No name of a client is so small: its generation is not 0.
-inline constexpr std::uint32_t kInlinePackets = kInlineCommands + 1;
+/// The engine's cookie of a copy is the copy's number: no name of a client is so small, for its generation is
+/// not 0. That of a packet in a command is the peer's number, in a generation that no client gives.
+inline constexpr std::uint32_t kPacketGeneration = UINT32_MAX - 1;
 
 inline Cookie cookie_of(OperationId operation) noexcept {
   return reinterpret_cast<Cookie>(static_cast<std::uintptr_t>(operation));

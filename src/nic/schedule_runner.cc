@@ -122,6 +122,8 @@ void ScheduleRunner::fail_peer(PeerId peer) noexcept {
   }
 }
 
+void ScheduleRunner::forget_peer(PeerId peer) noexcept { std::erase(failed_peers_, peer); }
+
 void ScheduleRunner::purge(PurgeScope scope, std::span<const MatchPattern> doomed,
                            std::span<const MatchPattern> spared, Status reason) noexcept {
   if (scope == PurgeScope::kReceivesFromAny) return;  // None is of a schedule.

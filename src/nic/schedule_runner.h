@@ -52,6 +52,8 @@ class ScheduleRunner {
   bool take(const Event& event) noexcept;
   /// That peer is down: no receive of a schedule waits for it any more.
   void fail_peer(PeerId peer) noexcept;
+  /// The number is not used any more.
+  void forget_peer(PeerId peer) noexcept;
   /// As Port::purge(), of what has not begun.
   void purge(PurgeScope scope, std::span<const MatchPattern> doomed, std::span<const MatchPattern> spared,
              Status reason) noexcept;

@@ -61,7 +61,7 @@ bool ThreadDriver::add_providers(std::span<Provider* const> providers) noexcept 
 
 bool ThreadDriver::forget_peer(PeerId peer) noexcept {
   const NicThread::Pause pause(*thread_);
-  return work_.port.forget_peer(peer);
+  return work_.server.forget_peer(peer);
 }
 
 Result<TargetPort*> ThreadDriver::attach_targets(ProcessBook& book) {

@@ -80,7 +80,8 @@ std::optional<Error> FabricProcess::read_settings() {
 }
 
 std::optional<Error> FabricProcess::make_here(const UserKey& key, std::uint16_t pid) {
-  auto providers = make_lone_providers(environment_.config, key, {&FabricProcess::log_line, this});
+  auto providers = make_lone_providers(environment_.config, key, {&FabricProcess::log_line, this},
+                                       index_of(kFirstLonePeer));
   if (!providers.ok()) return providers.error();
   providers_ = std::move(providers.value());
   if (std::optional<Error> error = make_driver()) return error;

@@ -35,7 +35,7 @@ class Elsewhere {
     config_.fabric = "shm";
     set_lone(config_, key);
     const LoneLog log{[](void*, LogScope, const char*) {}, nullptr};
-    providers_ = std::move(make_lone_providers(config_, key, log).value());
+    providers_ = std::move(make_lone_providers(config_, key, log, index_of(kFirstLonePeer)).value());
     std::vector<Provider*> providers;
     for (const auto& one : providers_) providers.push_back(one.get());
     driver_ = std::make_unique<HostDriver>(lone_engine_config(config_), providers);

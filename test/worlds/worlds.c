@@ -55,7 +55,7 @@ static void exchange(MPI_Comm inter)
 /* Both worlds as one communicator: collective operations and a window. */
 static void merge(MPI_Comm inter, int is_high)
 {
-    MPI_Comm all;
+    MPI_Comm all, sharing;
     MPI_Win window;
     int me, count, sum, value, *memory;
 
@@ -87,6 +87,26 @@ static void merge(MPI_Comm inter, int is_high)
         fail("all have added up to %d", memory[kWindowInts - 1]);
     MPI_Win_free(&window);
     free(memory);
+
+    /* Those that can share memory are all of one world. */
+    snprintf(doing, sizeof doing, "sharing memory");
+    MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &sharing);
+    MPI_Comm_size(sharing, &count);
+    MPI_Comm_rank(sharing, &me);
+    MPI_Win_allocate_shared(sizeof(*memory), sizeof(*memory), MPI_INFO_NULL, sharing, &memory, &window);
+    MPI_Win_fence(0, window);
+    *memory = me + 7;
+    MPI_Win_fence(0, window);
+    for (int i = 0; i < count; i++) {
+        MPI_Aint bytes;
+        int unit, *its;
+        MPI_Win_shared_query(window, i, &bytes, &unit, &its);
+        if (*its != i + 7)
+            fail("%d is shared by %d", *its, i);
+    }
+    MPI_Win_fence(0, window);
+    MPI_Win_free(&window);
+    MPI_Comm_free(&sharing);
     MPI_Comm_free(&all);
 }
 
@@ -206,7 +226,7 @@ static void visit(const char *file, int times)
 }
 
 /* One after the other connects by itself. Of the last, the server forgets at once; only this one knows that it has
- * awaited something meanwhile, and MPI_Finalize sees it off. */
+ * awaited something meanwhile, and says farewell. It comes again, and MPI_Finalize ends. */
 static void forsaken(const char *file)
 {
     char port[MPI_MAX_PORT_NAME] = "", byte;
@@ -226,6 +246,17 @@ static void forsaken(const char *file)
         MPI_Wait(&request, MPI_STATUS_IGNORE);
     }
     MPI_Comm_disconnect(&server);
+    if (rank < size - 1)
+        return;
+    for (int i = 0; i < 200; i++) {
+        int flag;
+        MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_SELF, &flag, MPI_STATUS_IGNORE);
+        usleep(1000);
+    }
+    snprintf(doing, sizeof doing, "connecting once more");
+    MPI_Comm_connect(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &server);
+    exchange(server);
+    MPI_Comm_disconnect(&server);
 }
 
 /* Lives on, and leaves the others, when those clients are through. */
@@ -237,6 +268,9 @@ static void forsake(const char *file, int clients)
     publish_port(file, port);
     for (int i = 0; i < clients; i++)
         MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &all[i]);
+    MPI_Comm_disconnect(&all[clients - 1]);
+    MPI_Comm_accept(port, MPI_INFO_NULL, 0, MPI_COMM_SELF, &all[clients - 1]);
+    exchange(all[clients - 1]);
     MPI_Comm_disconnect(&all[clients - 1]);
     snprintf(through, sizeof through, "%s.through", file);
     while (access(through, F_OK) != 0) {

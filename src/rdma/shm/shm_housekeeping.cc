@@ -161,7 +161,7 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   }
   Newcomer socket = std::move(newcomers_[index]);
   Hello hello;
-  std::string_view why = check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello);
+  std::string_view why = check(bytes, hello);
   if (why.empty() && !is_ring_size(hello.ring_bytes)) why = "its ring has an impossible size";
   if (why.empty() && !is_sealed_file(ring_file, ring_file_bytes(hello.ring_bytes)))
     why = "its ring is not a sealed file of the size it says";
@@ -184,14 +184,20 @@ void ShmProvider::receive_hello(std::uint32_t index) noexcept {
   attach(std::move(socket), hello, std::move(ring_file));
 }
 
+/// Why the Hello is refused, as far as that can be told from it alone. "": it is not.
+std::string_view ShmProvider::check(std::span<const std::byte> bytes, Hello& hello) const noexcept {
+  const std::string_view why =
+      check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello);
+  const bool is_other = why.empty() && slot_of(PeerId{hello.sender}) < config_.first_peer;
+  return is_other ? "its number is another provider's" : why;
+}
+
 /// Allocates what attach() needs for the sender of the Hello that waits at `newcomer`. The Hello stays there.
 /// Returns false if there is no memory.
 bool ShmProvider::make_room_for(const Newcomer& newcomer) noexcept {
   std::array<std::byte, sizeof(Hello)> bytes;
   Hello hello;
-  if (!peek(newcomer, bytes) ||
-      !check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty() ||
-      !peers_.is_current(PeerId{hello.sender}))
+  if (!peek(newcomer, bytes) || !check(bytes, hello).empty() || !peers_.is_current(PeerId{hello.sender}))
     return true;
   return make_room_for(PeerId{hello.sender});
 }
@@ -337,7 +343,7 @@ void ShmProvider::take_welcome(ShmEndpoint& peer, std::span<const std::byte> byt
   lane.doorbell = peer.doorbell.word();
   lane.activity = peer.activity.word();
   lane.activity_bit = peer.activity.mask();
-  peer.activity.mark();  // For the records that were published before.
+  peer.activity.mark();                      // For the records that were published before.
   static_cast<void>(peer.doorbell.state());  // Takes the page's fault, which the next message would take.
 }
 
@@ -444,9 +450,7 @@ bool ShmProvider::fail_sender_of_hello(const FileDescriptor& socket) noexcept {
   std::array<std::byte, sizeof(Hello)> bytes;
   Hello hello;
   if (!peek(socket, bytes)) return false;
-  if (!check_hello(bytes, config_.job_secret, config_.self, config_.peer_limit, hello).empty() ||
-      !peers_.is_current(PeerId{hello.sender}))
-    return true;
+  if (!check(bytes, hello).empty() || !peers_.is_current(PeerId{hello.sender})) return true;
   try {
     ShmEndpoint& peer = find_or_make(PeerId{hello.sender});
     if (!peer.in_memory.valid()) start_dying(peer, Status::kUnreachable);

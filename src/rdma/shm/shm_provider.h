@@ -52,8 +52,9 @@ struct ShmConfig {
   std::size_t memory_bytes = std::size_t{1} << 30;
   std::size_t processes_on_node = 2;
   BulkMethod bulk = BulkMethod::kAutomatic;
-  /// The number of peers. A handshake with a peer number that is not below it is refused.
+  /// Peers are numbered below this, and not below that; a handshake with another number is refused.
   std::uint32_t peer_limit = 1u << 20;
+  std::uint32_t first_peer = 0;
   /// Time without a free descriptor (or memory) for an arriving connection, after which waiting connections
   /// are refused.
   /// Only time in which the provider is polled counts.
@@ -210,6 +211,7 @@ class ShmProvider final : public Provider {
   void take_newcomers() noexcept;
   void accept_all() noexcept;
   void receive_hello(std::uint32_t index) noexcept;
+  std::string_view check(std::span<const std::byte> bytes, Hello& hello) const noexcept;
   bool make_room_for(const Newcomer& newcomer) noexcept;
   bool make_room_for(PeerId sender) noexcept;
   std::size_t free_place() const noexcept;
@@ -250,15 +252,15 @@ class ShmProvider final : public Provider {
   RingMemory memory_;
   PeerTable<ShmEndpoint> peers_;
   std::vector<Inbound> inbound_;
-  std::size_t last_hit_ = 0;        ///< Index in inbound_ of the ring to poll first.
-  std::size_t next_polled_ = 0;     ///< Index in inbound_ at which round robin continues.
-  ShmEndpoint* held_ = nullptr;     ///< Whose latest message the Sink still reads (Delivery::kHeld).
+  std::size_t last_hit_ = 0;     ///< Index in inbound_ of the ring to poll first.
+  std::size_t next_polled_ = 0;  ///< Index in inbound_ at which round robin continues.
+  ShmEndpoint* held_ = nullptr;  ///< Whose latest message the Sink still reads (Delivery::kHeld).
   /// The chunk that has it, or one of these.
   std::uint32_t held_chunk_ = kInRing;
   static constexpr std::uint32_t kInRing = kChunks, kInTravelling = kChunks + 1;
   std::span<const std::byte> held_travelling_;  ///< Valid if held_chunk_ is kInTravelling.
-  ShmEndpoint* blocked_ = nullptr;  ///< Peers whose ring was full. Some may have room again.
-  ShmEndpoint* sharing_ = nullptr;  ///< Peers that copy the back half of a write.
+  ShmEndpoint* blocked_ = nullptr;              ///< Peers whose ring was full. Some may have room again.
+  ShmEndpoint* sharing_ = nullptr;              ///< Peers that copy the back half of a write.
   Doorbell doorbell_;
   ActivityBits activity_;
   /// Rings to look at besides those whose bits are set. Used if doorbell_.wants_bits().

@@ -16,8 +16,9 @@ namespace ch3_offload {
 struct TcpConfig {
   PeerId self{};
   JobSecret job_secret{};
-  /// Peers are numbered below this; a greater number in an introduction is refused.
+  /// Peers are numbered below this, and not below that; another number in an introduction is refused.
   std::uint32_t peer_limit = 1u << 20;
+  std::uint32_t first_peer = 0;
   std::string interface;         ///< find_host_address().
   bool loopback_serves = false;  ///< `interface` may name a loopback address: all processes are on this node.
   /// The TCP ports to listen at; first_port 0: the kernel chooses. At which a process begins depends on

@@ -79,7 +79,8 @@ std::optional<Refusal> TcpProvider::meet(const Frame& hello, Introducer::Guest& 
   if (!address || address->instance != body.sender_instance) return Refusal::kStranger;
   const PeerId id{body.sender};
   const PeerNames names = names_in(body);
-  if (slot_of(id) >= config_.peer_limit || !peers_.is_current(id)) return Refusal::kStranger;
+  if (slot_of(id) < config_.first_peer || slot_of(id) >= config_.peer_limit || !peers_.is_current(id))
+    return Refusal::kStranger;
   TcpEndpoint& peer = find_or_make(id);
   // Who has a connection that stands does not dial: it is a replay.
   if (peer.is_over() || peer.is_ending || peer.state == State::kUp) return Refusal::kStranger;

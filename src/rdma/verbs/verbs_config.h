@@ -36,8 +36,9 @@ struct RailConfig {
 struct VerbsConfig {
   PeerId self{};
   JobSecret job_secret{};
-  /// Peers are numbered below this; a greater number in an introduction is refused.
+  /// Peers are numbered below this, and not below that; another number in an introduction is refused.
   std::uint32_t peer_limit = 1u << 20;
+  std::uint32_t first_peer = 0;
   std::string device;  ///< survey_verbs_ports(); empty: the best.
   /// The P_Key of the InfiniBand partition to use. 0: the first with full membership.
   std::uint16_t partition_key = 0;

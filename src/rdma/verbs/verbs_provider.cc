@@ -339,7 +339,8 @@ void VerbsProvider::set_address(VerbsEndpoint& peer, const VerbsAddress& address
 
 VerbsLane* VerbsProvider::meet(PeerId id, std::uint32_t lane, const VerbsAddress& address,
                                const PeerNames& names) {
-  if (slot_of(id) >= config_.peer_limit || !peers_.is_current(id) || !address.same_fabric(address_))
+  if (slot_of(id) < config_.first_peer || slot_of(id) >= config_.peer_limit || !peers_.is_current(id) ||
+      !address.same_fabric(address_))
     return nullptr;
   VerbsEndpoint& peer = find_or_make(id);
   if (peer.is_over()) return nullptr;

@@ -27,6 +27,11 @@ int MPIDI_CH3I_Holds_packets(uint32_t peer);
 /* Takes those of which the group is known now. */
 void MPIDI_CH3I_Take_held(void);
 
+/* The farewell of a process was answered, although nothing here was of its connection: it answers, too. */
+int MPIDI_CH3I_Await_last_close(uint32_t peer);
+/* TRUE: it has done so now. */
+int MPIDI_CH3I_Is_last_close(uint32_t peer);
+
 /* Packets between roots. */
 #define MPIDI_CH3I_ROOT_BYTES 16
 /* Writes what stands before a packet of that connection. Returns how many bytes: 0 if it is none of roots. */
@@ -34,10 +39,11 @@ size_t MPIDI_CH3I_Put_root(const MPIDI_VC_t * vc, void *to);
 int MPIDI_CH3I_Is_root(const void *bytes, size_t length);
 /* MPIDI_CH3I_ROOT_BYTES are read. *vc may be NULL. has_packet: a packet of that connection follows. */
 int MPIDI_CH3I_Take_root(uint32_t peer, const void *bytes, size_t length, MPIDI_VC_t ** vc, int *has_packet);
-/* The connection whose packets go in the same stream, or the roots' own. */
-MPIDI_VC_t *MPIDI_CH3I_Stream_of_root(MPIDI_VC_t * vc);
-/* FALSE: a packet to that process goes in parts, and the next of them comes first (ch3_packets_send.c). */
-int MPIDI_CH3I_Packets_may_go(MPIDI_VC_t * vc);
+/* TRUE: a packet to that process goes in parts, and the next of them comes first. So this one is kept, with
+ * what stands before it. MPIDI_CH3I_Send_root_packets() sends those when the last part has gone. */
+int MPIDI_CH3I_Must_root_wait(const MPIDI_VC_t * vc);
+int MPIDI_CH3I_Keep_root_packet(const MPIDI_VC_t * vc, const void *bytes, size_t length);
+void MPIDI_CH3I_Send_root_packets(uint32_t peer);
 /* The other root is dead, and this packet does not leave. */
 int MPIDI_CH3I_Drop_root_packet(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_t * pkt);
 

@@ -81,8 +81,9 @@ int MPIDI_CH3I_Iscatter_binomial(const void *sendbuf, MPI_Aint sendcount, MPI_Da
 int MPIDI_CH3I_Request_free(MPIR_Request * request);
 int MPIDI_CH3I_Stock_request_free(MPIR_Request * request);
 
-/* Likewise MPIDI_PG_Create_from_string, MPIDI_Comm_spawn_multiple and MPID_Intercomm_exchange_map: processes
- * have names, and no process is spawned that could not be met (ch3_worlds.c). */
+/* Likewise MPIDI_PG_Create_from_string, MPIDI_Comm_spawn_multiple, MPID_Intercomm_exchange_map and
+ * MPIR_Comm_split_type_by_node: processes have names, no process is spawned that could not be met, and worlds
+ * share no memory (ch3_worlds.c). */
 #define MPIDI_PG_Create_from_string(first_, ...) MPIDI_CH3I_PG_FROM_STRING_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_PG_FROM_STRING_pg_str MPIDI_CH3I_PG_from_string(pg_str
 #define MPIDI_CH3I_PG_FROM_STRING_const MPIDI_CH3I_Stock_pg_from_string(const
@@ -92,6 +93,12 @@ int MPIDI_CH3I_Stock_request_free(MPIR_Request * request);
 #define MPID_Intercomm_exchange_map(first_, ...) MPIDI_CH3I_EXCHANGE_MAP_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_EXCHANGE_MAP_local_comm_ptr MPIDI_CH3I_Intercomm_exchange_map(local_comm_ptr
 #define MPIDI_CH3I_EXCHANGE_MAP_MPIR_Comm MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm
+#define MPIR_Comm_split_type_by_node(first_, ...) MPIDI_CH3I_SPLIT_BY_NODE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_SPLIT_BY_NODE_comm_ptr MPIDI_CH3I_Split_by_node(comm_ptr
+#define MPIDI_CH3I_SPLIT_BY_NODE_user_comm_ptr MPIDI_CH3I_Split_by_node(user_comm_ptr
+#define MPIDI_CH3I_SPLIT_BY_NODE_MPIR_Comm MPIDI_CH3I_Stock_split_by_node(MPIR_Comm
+int MPIDI_CH3I_Split_by_node(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm);
+int MPIDI_CH3I_Stock_split_by_node(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm);
 int MPIDI_CH3I_Intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
                                       int *remote_size, uint64_t ** remote_lpids, int *is_low_group);
 int MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm,

@@ -273,26 +273,36 @@ static int take_bytes(MPIDI_VC_t * vc, const char *bytes, size_t length, size_t 
 
 /* A process of another world that has opened the connection for itself only (by a receive that it cancelled)
  * says farewell. If nothing here is of that connection, it gets the answer at once, and nothing changes
- * here: no communicator leads there any more, or none does yet. `vc`: NULL if the process is not known. */
-static int answer_forgotten(uint32_t peer, const MPIDI_VC_t * vc, const char *in, size_t left, size_t * taken)
+ * here: no communicator leads there any more, or none does yet. It answers that as it would any other. `vc`:
+ * NULL if the process is not known. *taken: 0, or the packet. */
+static int close_forgotten(uint32_t peer, const MPIDI_VC_t * vc, const char *in, size_t left, size_t * taken)
 {
     int mpi_errno = MPI_SUCCESS;
     const MPIDI_CH3I_Header_t *header = left < sizeof(MPIDI_CH3_Pkt_type_t) ? NULL : find_header(in);
+    const int is_forgotten = vc == NULL ||
+        (vc->state == MPIDI_VC_STATE_INACTIVE && MPIR_Object_get_ref(vc) == 0);
     char answer[sizeof(MPIDI_CH3_Pkt_t)];
     MPIDI_CH3_Pkt_t pkt;
     int status = CH3_OFFLOAD_OK;
 
     *taken = 0;
-    if (vc != NULL && (vc->state != MPIDI_VC_STATE_INACTIVE || MPIR_Object_get_ref(vc) > 0))
-        goto fn_exit;
     if (header == NULL || header->bytes > left)
         goto fn_exit;
     get_header(&pkt, header, in);
-    if (!is_farewell(&pkt))
+    if (pkt.type != MPIDI_CH3_PKT_CLOSE)
         goto fn_exit;
+    if (pkt.close.ack) {
+        if (MPIDI_CH3I_Is_last_close(peer))
+            *taken = header->bytes;
+        goto fn_exit;
+    }
+    if (!is_forgotten)
+        goto fn_exit;
+    *taken = header->bytes;
+    mpi_errno = MPIDI_CH3I_Await_last_close(peer);
+    MPIR_ERR_CHECK(mpi_errno);
     pkt.close.ack = TRUE;
     put_header(answer, header, &pkt, sizeof(pkt.close));
-    *taken = header->bytes;
     /* If it is dead by now, it waits for no answer. */
     if (ch3_offload_send_packet(MPIDI_CH3I_channel, peer, answer, header->bytes, NULL, 0, NULL, &status) ==
         CH3_OFFLOAD_ERROR && status != CH3_OFFLOAD_PEER_FAILED)
@@ -300,6 +310,8 @@ static int answer_forgotten(uint32_t peer, const MPIDI_VC_t * vc, const char *in
 
   fn_exit:
     return mpi_errno;
+  fn_fail:
+    goto fn_exit;
 }
 
 /* The stream of a process of another world. Packets between roots come between the others. */
@@ -329,7 +341,8 @@ static void foreign_packet_recv(uint32_t peer, const char *in, size_t left)
         } else if (vc != NULL && vc->ch.is_given_up) {
             break;
         } else {
-            mpi_errno = answer_forgotten(peer, vc, in, left, &taken);
+            if (vc == NULL || vc->ch.recv_active == NULL)
+                mpi_errno = close_forgotten(peer, vc, in, left, &taken);
             MPIR_ERR_CHECK(mpi_errno);
             if (taken == 0 && vc == NULL) {
                 mpi_errno = MPIDI_CH3I_Hold_packets(peer, in, left);

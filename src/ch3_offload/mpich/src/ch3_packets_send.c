@@ -62,23 +62,10 @@ static inline int is_dead(MPIDI_VC_t * vc)
     return vc->state == MPIDI_VC_STATE_MORIBUND || vc->ch.peer_failed;
 }
 
-/* The connection whose queue keeps the order: that of roots goes in the stream of another one. */
-static inline MPIDI_VC_t *stream_of(MPIDI_VC_t * vc)
-{
-    return likely(vc->ch.root == NULL) ? vc : MPIDI_CH3I_Stream_of_root(vc);
-}
-
 /* Nothing waits here that has to go before a packet of now. */
 static inline int is_next(MPIDI_VC_t * vc)
 {
-    const MPIDI_VC_t *stream = stream_of(vc);
-
-    return stream->ch.send_active == NULL && stream->ch.sendq_head == NULL;
-}
-
-int MPIDI_CH3I_Packets_may_go(MPIDI_VC_t * vc)
-{
-    return is_next(vc);
+    return vc->ch.send_active == NULL && vc->ch.sendq_head == NULL;
 }
 
 static int peer_is_dead(MPIDI_VC_t * vc)
@@ -142,8 +129,7 @@ static int send_part(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, i
 {
     const struct iovec *data = sreq->dev.iov + sreq->dev.iov_offset;
     const MPIDI_CH3I_Header_t *shape;
-    char in_stream[MPIDI_CH3I_ROOT_BYTES + sizeof(MPIDI_CH3_Pkt_t)];
-    size_t before;
+    char in_stream[sizeof(MPIDI_CH3_Pkt_t)];
 
     if (header == NULL)
         return ch3_offload_send_packet(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), NULL, 0, data,
@@ -151,10 +137,9 @@ static int send_part(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, i
     if (likely(send_by_lane(vc, header, header_bytes, data, sreq->dev.iov_count)))
         return CH3_OFFLOAD_DONE;
     shape = find_header(header);
-    before = MPIDI_CH3I_Put_root(vc, in_stream);
-    put_header(in_stream + before, shape, header, header_bytes);
-    return ch3_offload_send_packet(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), in_stream, before + shape->bytes,
-                                   data, sreq->dev.iov_count, sreq, status);
+    put_header(in_stream, shape, header, header_bytes);
+    return ch3_offload_send_packet(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), in_stream, shape->bytes, data,
+                                   sreq->dev.iov_count, sreq, status);
 }
 
 /* Hands parts of the request's packet to the engine until it is done or the engine keeps one. `header` is
@@ -189,16 +174,18 @@ static void start_or_continue(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *
     MPIR_Request_free(sreq);
 }
 
-static void drain(MPIDI_VC_t * stream)
+static void drain(MPIDI_VC_t * vc)
 {
-    while (stream->ch.send_active == NULL && stream->ch.sendq_head != NULL) {
-        MPIR_Request *sreq = stream->ch.sendq_head;
-        stream->ch.sendq_head = sreq->next;
-        if (stream->ch.sendq_head == NULL)
-            stream->ch.sendq_tail = NULL;
+    if (unlikely(vc->ch.peer >= (uint32_t) MPIDI_Process.my_pg->size) && vc->ch.send_active == NULL)
+        MPIDI_CH3I_Send_root_packets(vc->ch.peer);
+    while (vc->ch.send_active == NULL && vc->ch.sendq_head != NULL) {
+        MPIR_Request *sreq = vc->ch.sendq_head;
+        vc->ch.sendq_head = sreq->next;
+        if (vc->ch.sendq_head == NULL)
+            vc->ch.sendq_tail = NULL;
         sreq->next = NULL;
         waiting--;
-        start_or_continue(sreq->ch.vc, sreq, &sreq->dev.pending_pkt, sizeof(sreq->dev.pending_pkt));
+        start_or_continue(vc, sreq, &sreq->dev.pending_pkt, sizeof(sreq->dev.pending_pkt));
         MPIR_Request_free(sreq);
     }
 }
@@ -225,10 +212,10 @@ static void submit(MPIDI_VC_t * vc, MPIR_Request * sreq, const void *header, int
         MPIR_Assert(header_bytes <= (intptr_t) sizeof(MPIDI_CH3_Pkt_t));
         memset(&sreq->dev.pending_pkt, 0, sizeof(sreq->dev.pending_pkt));
         MPIR_Memcpy(&sreq->dev.pending_pkt, header, header_bytes);
-        enqueue(stream_of(vc), sreq);
+        enqueue(vc, sreq);
     } else {
         start_or_continue(vc, sreq, header, header_bytes);
-        drain(stream_of(vc));
+        drain(vc);
     }
 }
 
@@ -248,7 +235,7 @@ void MPIDI_CH3I_Packet_sent(MPIR_Request * sreq, int status)
     if (was_active)
         vc->ch.send_active = NULL;
     MPIR_Request_free(sreq);
-    drain(stream_of(vc));
+    drain(vc);
 }
 
 /* The peer is dead: what waits here will not go. What the engine keeps comes back through send_done. */
@@ -340,6 +327,10 @@ int MPIDI_CH3_iStartMsgv(MPIDI_VC_t * vc, struct iovec *iov, int n_iov, MPIR_Req
         int status = CH3_OFFLOAD_OK;
 
         put_header(in_stream + before, shape, pkt, iov[0].iov_len);
+        if (before > 0 && MPIDI_CH3I_Must_root_wait(vc)) {
+            mpi_errno = MPIDI_CH3I_Keep_root_packet(vc, in_stream, before + shape->bytes);
+            goto fn_exit;
+        }
         if (ch3_offload_send_packet(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), in_stream, before + shape->bytes,
                                     NULL, 0, NULL, &status) == CH3_OFFLOAD_ERROR) {
             if (vc->ch.root != NULL) {

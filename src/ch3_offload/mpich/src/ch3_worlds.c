@@ -32,6 +32,9 @@ typedef struct foreign {
     MPIDI_VC_t *vc;             /* NULL: not known, or closed */
     char *held;                 /* of its packets: what came before its process group was known */
     size_t held_bytes;
+    char *kept;                 /* of roots: what waits behind the parts of a packet to it */
+    size_t kept_bytes;
+    int last_closes;            /* of its farewells that were answered here: what has not come yet */
 } foreign_t;
 
 struct MPIDI_CH3I_Root {
@@ -307,6 +310,24 @@ int MPIDI_CH3I_Is_of_one_world(MPIR_Comm * comm)
     return TRUE;
 }
 
+/* Each world numbers its nodes for itself, and worlds share no memory: of a node, the processes of each are
+ * apart. */
+int MPIDI_CH3I_Split_by_node(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm)
+{
+    const MPIDI_PG_t *own = MPIDI_Process.my_pg;
+    const int node = own->vct[MPIDI_Process.my_pg_rank].node_id;
+    MPIDI_VC_t *vc;
+    int color;
+
+    if (!MPIDI_CH3I_knows_others || MPIDI_CH3I_Is_of_one_world(comm))
+        return MPIDI_CH3I_Stock_split_by_node(comm, key, newcomm);
+    for (color = 0;; color++) {
+        MPIDI_Comm_get_vc(comm, color, &vc);
+        if (vc->pg == own && vc->node_id == node)       /* at the latest this process */
+            return MPIR_Comm_split_impl(comm, color, key, newcomm);
+    }
+}
+
 /* ---- ports ---- */
 
 static int open_port(MPIR_Info * info, char *port_name)
@@ -441,6 +462,7 @@ static void drop_foreign(uint32_t peer)
         return;
     foreigners = found->next;   /* it was found last */
     MPL_free(found->held);
+    MPL_free(found->kept);
     MPL_free(found);
 }
 
@@ -512,22 +534,59 @@ MPIDI_VC_t *MPIDI_CH3I_Foreign_vc(uint32_t peer)
     return process == NULL ? NULL : vc;
 }
 
-int MPIDI_CH3I_Hold_packets(uint32_t peer, const void *bytes, size_t length)
+static int append(char **to, size_t * to_bytes, const void *bytes, size_t length)
 {
     int mpi_errno = MPI_SUCCESS;
-    foreign_t *process = find_or_add(peer);
-    char *held = process == NULL ? NULL :
-        MPL_realloc(process->held, process->held_bytes + length, MPL_MEM_DYNAMIC);
+    char *longer = MPL_realloc(*to, *to_bytes + length, MPL_MEM_DYNAMIC);
 
-    MPIR_ERR_CHKANDJUMP(held == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
-    MPIR_Memcpy(held + process->held_bytes, bytes, length);
-    process->held = held;
-    process->held_bytes += length;
+    MPIR_ERR_CHKANDJUMP(longer == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+    MPIR_Memcpy(longer + *to_bytes, bytes, length);
+    *to = longer;
+    *to_bytes += length;
 
   fn_exit:
     return mpi_errno;
   fn_fail:
     goto fn_exit;
+}
+
+int MPIDI_CH3I_Hold_packets(uint32_t peer, const void *bytes, size_t length)
+{
+    int mpi_errno = MPI_SUCCESS;
+    foreign_t *process = find_or_add(peer);
+
+    MPIR_ERR_CHKANDJUMP(process == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+    mpi_errno = append(&process->held, &process->held_bytes, bytes, length);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Await_last_close(uint32_t peer)
+{
+    int mpi_errno = MPI_SUCCESS;
+    foreign_t *process = find_or_add(peer);
+
+    MPIR_ERR_CHKANDJUMP(process == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+    process->last_closes++;
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+int MPIDI_CH3I_Is_last_close(uint32_t peer)
+{
+    foreign_t *process = find_foreign(peer);
+
+    if (process == NULL || process->last_closes == 0)
+        return FALSE;
+    process->last_closes--;
+    return TRUE;
 }
 
 int MPIDI_CH3I_Holds_packets(uint32_t peer)
@@ -611,7 +670,6 @@ int MPIDI_CH3_Connect_to_root(const char *port_name, MPIDI_VC_t ** new_vc)
     char name[CH3_OFFLOAD_NAME_BYTES] = "", message[MESSAGE_BYTES] = "the port's name has no process";
     root_header_t header = { ROOT_TYPE, ++connections, 0, CONNECT };
     int status = CH3_OFFLOAD_OK;
-    MPIDI_VC_t *stream;
     uint32_t peer;
 
     *new_vc = NULL;
@@ -623,14 +681,13 @@ int MPIDI_CH3_Connect_to_root(const char *port_name, MPIDI_VC_t ** new_vc)
     MPIR_ERR_CHKANDJUMP1(peer == (uint32_t) MPIR_Process.rank, mpi_errno, MPI_ERR_PORT,
                          "**ch3|offload|worlds", "**ch3|offload|worlds %s",
                          "a process cannot connect to a port of its own");
-    while ((stream = MPIDI_CH3I_Foreign_vc(peer)) != NULL && !MPIDI_CH3I_Packets_may_go(stream)) {
-        mpi_errno = MPIDI_CH3_Progress_test();
-        MPIR_ERR_CHECK(mpi_errno);
-    }
     *new_vc = make_root(peer, header.connection, TRUE);
     MPIR_ERR_CHKANDJUMP(*new_vc == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
-    if (ch3_offload_send_packet(MPIDI_CH3I_channel, peer, &header, sizeof(header), NULL, 0, NULL, &status) ==
-        CH3_OFFLOAD_ERROR) {
+    if (MPIDI_CH3I_Must_root_wait(*new_vc)) {
+        mpi_errno = MPIDI_CH3I_Keep_root_packet(*new_vc, &header, sizeof(header));
+        MPIR_ERR_CHECK(mpi_errno);
+    } else if (ch3_offload_send_packet(MPIDI_CH3I_channel, peer, &header, sizeof(header), NULL, 0, NULL,
+                                       &status) == CH3_OFFLOAD_ERROR) {
         MPIDI_CH3_VC_Destroy(*new_vc);
         MPL_free(*new_vc);
         *new_vc = NULL;
@@ -644,11 +701,34 @@ int MPIDI_CH3_Connect_to_root(const char *port_name, MPIDI_VC_t ** new_vc)
     goto fn_exit;
 }
 
-MPIDI_VC_t *MPIDI_CH3I_Stream_of_root(MPIDI_VC_t * vc)
+int MPIDI_CH3I_Must_root_wait(const MPIDI_VC_t * vc)
 {
     const foreign_t *process = find_foreign(vc->ch.peer);
 
-    return process != NULL && process->vc != NULL ? process->vc : vc;
+    return process != NULL && (process->kept_bytes > 0 ||
+                               (process->vc != NULL && process->vc->ch.send_active != NULL));
+}
+
+int MPIDI_CH3I_Keep_root_packet(const MPIDI_VC_t * vc, const void *bytes, size_t length)
+{
+    foreign_t *process = find_foreign(vc->ch.peer);
+
+    return append(&process->kept, &process->kept_bytes, bytes, length);
+}
+
+/* If the process is dead, its roots hear of it from the engine. */
+void MPIDI_CH3I_Send_root_packets(uint32_t peer)
+{
+    foreign_t *process = find_foreign(peer);
+    int status;
+
+    if (process == NULL || process->kept_bytes == 0)
+        return;
+    ch3_offload_send_packet(MPIDI_CH3I_channel, peer, process->kept, process->kept_bytes, NULL, 0, NULL,
+                            &status);
+    MPL_free(process->kept);
+    process->kept = NULL;
+    process->kept_bytes = 0;
 }
 
 size_t MPIDI_CH3I_Put_root(const MPIDI_VC_t * vc, void *to)
