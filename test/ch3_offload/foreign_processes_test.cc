@@ -144,11 +144,13 @@ TEST_P(ForeignWorlds, ExchangeMessages) {
 TEST_P(ForeignWorlds, HearThatOneHasGoneAndMeetTheNext) {
   const auto a = make(1);
   std::uint32_t most = 0;
+  PeerId first{};
   for (int round = 0; round < 200; ++round) {
     auto b = make(2);
     const std::size_t failed = a->failed().size();
     std::string text = "hello";
     const PeerId b_of_a = a->find(b->name());
+    if (round == 0) first = b_of_a;
     most = std::max(most, slot_of(b_of_a));
     b->receive(10);
     a->send(b_of_a, text);
@@ -159,6 +161,14 @@ TEST_P(ForeignWorlds, HearThatOneHasGoneAndMeetTheNext) {
     EXPECT_EQ(a->failed().size(), failed + 1);
   }
   EXPECT_LT(most, 150u) << "their numbers are used again";
+  // What comes for one that was forgotten holds up nothing.
+  std::string late = "late", text = "hello";
+  const auto b = make(2);
+  a->send(first, late);
+  b->receive(10);
+  a->send(a->find(b->name()), text);
+  ASSERT_TRUE(run_until({a.get(), b.get()}, [&] { return b->received() && a->channel().port().idle(); }));
+  EXPECT_EQ(*b->received(), text);
 }
 
 TEST_P(ForeignWorlds, AreNotFoundWhereThereIsNobody) {

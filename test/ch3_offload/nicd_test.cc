@@ -373,6 +373,36 @@ TEST_F(NicdTest, AClientThatAsksForForeignProcessesWithoutAKeyIsDropped) {
   EXPECT_NE(client->last_words().find("its ring of commands holds rubbish"), std::string::npos);
 }
 
+/// A rank is not forgotten, and foreign peers are in few slots.
+TEST_F(NicdTest, AClientThatNamesNoForeignPeerForOneIsDropped) {
+  attach(hello_of(0, 3));
+  const auto give = [](ByHand& client, RingProducer& commands, CommandKind kind, std::uint32_t peer,
+                       std::size_t more_bytes) {
+    CommandRecord command;
+    command.kind = kind;
+    command.peer = peer;
+    std::memcpy(commands.payload(), &command, sizeof command);
+    commands.publish(RecordKind::kMessage, sizeof command + more_bytes);
+    std::uint64_t rung = 0;
+    PortMemory::ring(client.memory->words().nic_sleeps, client.memory->nic_bell(), rung);
+  };
+  const std::pair<CommandKind, std::uint32_t> wrong[] = {{CommandKind::kForgetPeer, 1},
+                                                         {CommandKind::kFailPeer, 3 + kMostForeignPeers}};
+  for (std::uint32_t i = 0; i < std::size(wrong); ++i) {
+    const auto client = attach_by_hand(hello_of(1 + i, 3));
+    RingProducer commands = client->memory->command_producer();
+    give(*client, commands, CommandKind::kReachForeign, 0, UserKey::kBytes);
+    give(*client, commands, wrong[i].first, wrong[i].second, 0);
+    NicdForeign said;
+    EXPECT_TRUE(await([&] {
+      return receive_with_files(client->socket, std::as_writable_bytes(std::span(&said, 1)), {}) ==
+             Receipt::kMessage;
+    }));
+    EXPECT_EQ(said.refusal, Status::kOk) << text_of(said.text);
+    EXPECT_NE(client->last_words().find("its ring of commands holds rubbish"), std::string::npos);
+  }
+}
+
 /// Whoever asks twice gets the same answer.
 TEST_F(NicdTest, ForeignProcessesReachAClientOfAJob) {
   ProcessDriver& driver = attach(hello_of(0));
