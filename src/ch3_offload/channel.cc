@@ -306,6 +306,11 @@ bool Channel::next_event(Event& event) noexcept {
              .bytes = reinterpret_cast<const std::byte*>(text.data())};
     return true;
   }
+  if (PeerId peer{}; foreign_ != nullptr && foreign_->next_failed(peer)) {
+    port_->events().others = 1;  // There may be more.
+    event = {.kind = Event::Kind::kPeerFailed, .status = Status::kPeerFailed, .peer = peer};
+    return true;
+  }
   return windows_ != nullptr && next_of_windows(event);
 }
 

@@ -61,7 +61,32 @@ std::string ForeignProcesses::name() const { return PhysicalId::of(book_->self()
 
 Status ForeignProcesses::find(std::string_view name, PeerId& peer) noexcept {
   const std::optional<PhysicalId> id = parse_process_name(name);
-  return id ? book_->find(id->process(), peer) : Status::kUnsupported;
+  const Status status = id ? book_->find(id->process(), peer) : Status::kUnsupported;
+  if (status != Status::kOk || !failed_.contains(peer)) return status;
+  try {
+    found_again_.push_back(peer);
+  } catch (const std::bad_alloc&) {
+    return Status::kNoMemory;
+  }
+  port_.events().others = 1;
+  return status;
+}
+
+/// Without memory, who finds it again is told by an operation that fails, if the port tells at once.
+void ForeignProcesses::failed(PeerId peer) noexcept {
+  book_->forget(peer);
+  try {
+    failed_.insert(peer);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+}
+
+bool ForeignProcesses::next_failed(PeerId& peer) noexcept {
+  if (found_again_.empty()) return false;
+  peer = found_again_.back();
+  found_again_.pop_back();
+  return true;
 }
 
 std::string ForeignProcesses::name_of(PeerId peer) const {
@@ -93,6 +118,7 @@ bool ForeignProcesses::on_unused(PeerId peer) noexcept {
     return false;
   }
   known_.erase(index_of(peer));
+  failed_.erase(peer);
   return true;
 }
 

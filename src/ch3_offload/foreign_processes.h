@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,8 +51,10 @@ class ForeignProcesses final : private ProcessBook::Listener {
   /// Its name. "": nobody has that number. Throws std::bad_alloc.
   std::string name_of(PeerId peer) const;
 
-  /// The port says that it has failed: the number is not used any more.
-  void failed(PeerId peer) noexcept { book_->forget(peer); }
+  /// The port says that it has failed: the number will not be used any more.
+  void failed(PeerId peer) noexcept;
+  /// One that had failed before find() gave its number again, for the port says it once. False: there is none.
+  bool next_failed(PeerId& peer) noexcept;
 
   /// Introduces, and gives cards to the port. Returns how many things happened.
   std::size_t poll() noexcept { return book_->poll(*this); }
@@ -75,6 +78,8 @@ class ForeignProcesses final : private ProcessBook::Listener {
   std::vector<std::unique_ptr<Provider>> providers_;  ///< None, if another process has them.
   std::unique_ptr<Introductions> book_;
   std::unordered_map<std::uint32_t, ProcessId> known_;  ///< By number.
+  std::set<PeerId> failed_;                             ///< Whose numbers may still be found.
+  std::vector<PeerId> found_again_;                     ///< Of these.
   std::uint64_t forget_at_ns_ = 0;
 };
 

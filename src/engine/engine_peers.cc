@@ -326,6 +326,7 @@ bool Engine::forget_peer(PeerId id) noexcept {
   const auto [first, count] = state.providers_of(id);
   for (Provider* const provider : std::span(state.providers).subspan(first, count))
     is_forgotten &= provider->forget(id);
+  static_cast<void>(state.missed.take(id));
   return is_forgotten && state.peers.forget(id);
 }
 

@@ -183,6 +183,11 @@ TEST_P(ForeignWorlds, AreNotFoundWhereThereIsNobody) {
   a->send(nobody, text);
   ASSERT_TRUE(run_until({a.get()}, [&] { return !a->failed().empty(); }));
   EXPECT_EQ(a->failed().front(), nobody);
+  // Whoever asks once more hears it once more, whether he gets the same number or another one.
+  const PeerId again = a->find(name);
+  a->send(again, text);
+  ASSERT_TRUE(run_until({a.get()}, [&] { return a->failed().size() > 1; }));
+  EXPECT_EQ(a->failed().back(), again);
   PeerId peer{};
   EXPECT_EQ(a->foreign().find("nowhere", peer), Status::kUnsupported);
   EXPECT_EQ(a->foreign().name_of(PeerId{kRanksOfAWorld + 1000}), "");

@@ -52,7 +52,7 @@ struct ShmConfig {
   std::size_t memory_bytes = std::size_t{1} << 30;
   std::size_t processes_on_node = 2;
   BulkMethod bulk = BulkMethod::kAutomatic;
-  /// Peers are numbered below this, and not below that; a handshake with another number is refused.
+  /// Peers are numbered from first_peer on, and below peer_limit; a handshake with another number is refused.
   std::uint32_t peer_limit = 1u << 20;
   std::uint32_t first_peer = 0;
   /// Time without a free descriptor (or memory) for an arriving connection, after which waiting connections

@@ -4,9 +4,9 @@
 
 #include "mpidi_ch3_impl.h"
 
-/* Collective over comm. MPI_COMM_TYPE_SHARED: one communicator for each node, as the process manager
- * numbers the nodes, or for each part of a node that info's key "shmem_topo" names. MPICH knows how to do
- * the other types. */
+/* Collective over comm. MPI_COMM_TYPE_SHARED: one communicator for each world on each node, as the process
+ * manager numbers the nodes, or for each part of a node that info's key "shmem_topo" names. MPICH knows how
+ * to do the other types. */
 static int split_type(MPIR_Comm * comm, int type, int key, MPIR_Info * info, MPIR_Comm ** new_comm)
 {
     int mpi_errno = MPI_SUCCESS;

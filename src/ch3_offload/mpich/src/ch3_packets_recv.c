@@ -272,9 +272,9 @@ static int take_bytes(MPIDI_VC_t * vc, const char *bytes, size_t length, size_t 
 }
 
 /* A process of another world that has opened the connection for itself only (by a receive that it cancelled)
- * says farewell. If nothing here is of that connection, it gets the answer at once, and nothing changes
- * here: no communicator leads there any more, or none does yet. It answers that as it would any other. `vc`:
- * NULL if the process is not known. *taken: 0, or the packet. */
+ * says farewell. If nothing here is of that connection, it gets the answer at once, and the connection stays
+ * as it is: no communicator leads there any more, or none does yet. It answers that as it would any other.
+ * `vc`: NULL if the process is not known. *taken: 0, or the packet. */
 static int close_forgotten(uint32_t peer, const MPIDI_VC_t * vc, const char *in, size_t left, size_t * taken)
 {
     int mpi_errno = MPI_SUCCESS;

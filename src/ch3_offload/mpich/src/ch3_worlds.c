@@ -32,7 +32,7 @@ typedef struct foreign {
     MPIDI_VC_t *vc;             /* NULL: not known, or closed */
     char *held;                 /* of its packets: what came before its process group was known */
     size_t held_bytes;
-    char *kept;                 /* of roots: what waits behind the parts of a packet to it */
+    char *kept;                 /* root packets behind the parts of another packet; before each, its length */
     size_t kept_bytes;
     int last_closes;            /* of its farewells that were answered here: what has not come yet */
 } foreign_t;
@@ -319,7 +319,8 @@ int MPIDI_CH3I_Split_by_node(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm)
     MPIDI_VC_t *vc;
     int color;
 
-    if (!MPIDI_CH3I_knows_others || MPIDI_CH3I_Is_of_one_world(comm))
+    if (!MPIDI_CH3I_knows_others || comm->comm_kind != MPIR_COMM_KIND__INTRACOMM ||
+        MPIDI_CH3I_Is_of_one_world(comm))
         return MPIDI_CH3I_Stock_split_by_node(comm, key, newcomm);
     for (color = 0;; color++) {
         MPIDI_Comm_get_vc(comm, color, &vc);
@@ -598,10 +599,11 @@ int MPIDI_CH3I_Holds_packets(uint32_t peer)
 
 void MPIDI_CH3I_Take_held(void)
 {
-    foreign_t *process;
+    foreign_t *process, *next;
 
-    /* What is taken may change the list. */
+    /* What is taken may change the list, and who is looked for becomes its first. */
     for (process = foreigners; process != NULL;) {
+        next = process->next;
         if (process->held != NULL && MPIDI_CH3I_Foreign_vc(process->peer) != NULL) {
             char *held = process->held;
 
@@ -613,7 +615,7 @@ void MPIDI_CH3I_Take_held(void)
             MPL_free(held);
             process = foreigners;
         } else {
-            process = process->next;
+            process = next;
         }
     }
 }
@@ -711,21 +713,38 @@ int MPIDI_CH3I_Must_root_wait(const MPIDI_VC_t * vc)
 
 int MPIDI_CH3I_Keep_root_packet(const MPIDI_VC_t * vc, const void *bytes, size_t length)
 {
+    int mpi_errno = MPI_SUCCESS;
     foreign_t *process = find_foreign(vc->ch.peer);
+    char record[sizeof(length) + MPIDI_CH3I_ROOT_BYTES + sizeof(MPIDI_CH3_Pkt_t)];
 
-    return append(&process->kept, &process->kept_bytes, bytes, length);
+    MPIR_Assert(length <= sizeof(record) - sizeof(length));
+    MPIR_Memcpy(record, &length, sizeof(length));
+    MPIR_Memcpy(record + sizeof(length), bytes, length);
+    mpi_errno = append(&process->kept, &process->kept_bytes, record, sizeof(length) + length);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
 }
 
 /* If the process is dead, its roots hear of it from the engine. */
 void MPIDI_CH3I_Send_root_packets(uint32_t peer)
 {
     foreign_t *process = find_foreign(peer);
-    int status;
+    int status = CH3_OFFLOAD_OK;
+    size_t at, length;
 
     if (process == NULL || process->kept_bytes == 0)
         return;
-    ch3_offload_send_packet(MPIDI_CH3I_channel, peer, process->kept, process->kept_bytes, NULL, 0, NULL,
-                            &status);
+    for (at = 0; at < process->kept_bytes && status == CH3_OFFLOAD_OK; at += length) {
+        MPIR_Memcpy(&length, process->kept + at, sizeof(length));
+        at += sizeof(length);
+        ch3_offload_send_packet(MPIDI_CH3I_channel, peer, process->kept + at, length, NULL, 0, NULL, &status);
+    }
+    if (status != CH3_OFFLOAD_OK && status != CH3_OFFLOAD_PEER_FAILED)
+        ch3_offload_fail_peer(MPIDI_CH3I_channel, peer);        /* they would wait for what is lost */
     MPL_free(process->kept);
     process->kept = NULL;
     process->kept_bytes = 0;
