@@ -59,6 +59,7 @@ Result<std::vector<std::unique_ptr<Provider>>> make_lone_providers(const ch3_off
 EngineConfig lone_engine_config(const ch3_offload_config_t& config) {
   EngineConfig engine = engine_config(config);
   engine.first_book_peer = kFirstLonePeer;
+  engine.first_foreign_peer = EngineConfig{}.first_foreign_peer;  // It is met as all others.
   engine.senders = 1;
   return engine;
 }
