@@ -157,8 +157,8 @@ int ch3_offload_config_set(ch3_offload_config_t * config, unsigned number, const
 void ch3_offload_config_text(const ch3_offload_config_t * config, unsigned number, char *text,
                              size_t capacity_bytes);
 
-/** Makes a channel. What `config` points to stays valid as long as the channel. Returns 0, or not 0 with one line
- *  in `message`: what failed and what to do. */
+/** Makes a channel. What `config` points to stays valid as long as the channel. Returns 0, or not 0 with one
+ *  line in `message`: what failed and what to do. */
 int ch3_offload_create(const ch3_offload_config_t * config, ch3_offload_channel_t ** channel, char *message,
                        size_t capacity_bytes);
 
@@ -175,8 +175,9 @@ int ch3_offload_send(ch3_offload_channel_t *channel, uint32_t peer, int mode, ch
                      const ch3_offload_payload_t * payload, uint32_t send_id, void *cookie,
                      uint64_t * operation, int *status);
 
-/** The lane of a peer, for short messages and packets. Valid as long as the channel, or until the failure of a
- *  peer of another world was told. NULL: there is none, or none yet. CH3_OFFLOAD_LANE_MADE tells when there is. */
+/** The lane of a peer, for short messages and packets. Valid as long as the channel; that of a peer of another
+ *  world until its failure was told. NULL: there is none, or none yet. CH3_OFFLOAD_LANE_MADE tells when there
+ *  is. */
 ch3_offload_lane_t *ch3_offload_lane(ch3_offload_channel_t * channel, uint32_t peer);
 
 /** Wakes a peer after CH3_OFFLOAD_LANE_SENT_TO_SLEEPER. */

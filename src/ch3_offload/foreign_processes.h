@@ -53,7 +53,7 @@ class ForeignProcesses final : private ProcessBook::Listener {
 
   /// The port says that it has failed: the number will not be used any more.
   void failed(PeerId peer) noexcept;
-  /// One that had failed before find() gave its number again, for the port says it once. False: there is none.
+  /// The port tells a failure once. Here is one whose number find() has given again since. False: none.
   bool next_failed(PeerId& peer) noexcept;
 
   /// Introduces, and gives cards to the port. Returns how many things happened.

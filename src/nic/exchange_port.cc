@@ -293,7 +293,6 @@ void ExchangePort::part(ExchangeEndpoint& peer) noexcept {
 }
 
 bool ExchangePort::end(PeerId id) noexcept {
-  if (index_of(id) >= exchange_.peer_limit_) return false;
   ExchangeEndpoint* peer = find(id);
   if (peer == nullptr || !peer->is_known) {
     try {

@@ -97,7 +97,7 @@ class ThreadDriver final : public RingPort {
   const std::shared_ptr<NicThread> thread_;
   const std::unique_ptr<PortMemory> memory_;
   const WaitPolicy wait_;  ///< For a second client.
-  EngineWork work_;        ///< The thread's.
+  EngineWork work_;  ///< The thread's.
   const bool keeps_memory_;
   const std::string card_;
   std::unique_ptr<SecondClient> second_;  ///< Null: there is none.

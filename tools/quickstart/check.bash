@@ -141,8 +141,8 @@ check_sanitizer() {
     libraries=libcore.la
     [[ $0 != address ]] || libraries+=" libportals_calls.la BESIDE_ENGINE_FLAGS=$3"
     make -j"$1" $libraries
-    # Of an earlier check: clang refuses the header for other flags, and nobody knows on what the objects depend
-    # that are not of joined sources.
+    # Of an earlier check: clang refuses the header for other flags, and make does not see when these objects are
+    # old (the configuration tracks no dependencies).
     rm -f test/googletest.h.gch
     find test tools -name "*.o" -delete
     make -j"$1" "$2" CXXFLAGS="-O1 -g1 $4"

@@ -252,15 +252,15 @@ class ShmProvider final : public Provider {
   RingMemory memory_;
   PeerTable<ShmEndpoint> peers_;
   std::vector<Inbound> inbound_;
-  std::size_t last_hit_ = 0;     ///< Index in inbound_ of the ring to poll first.
-  std::size_t next_polled_ = 0;  ///< Index in inbound_ at which round robin continues.
-  ShmEndpoint* held_ = nullptr;  ///< Whose latest message the Sink still reads (Delivery::kHeld).
+  std::size_t last_hit_ = 0;        ///< Index in inbound_ of the ring to poll first.
+  std::size_t next_polled_ = 0;     ///< Index in inbound_ at which round robin continues.
+  ShmEndpoint* held_ = nullptr;     ///< Whose latest message the Sink still reads (Delivery::kHeld).
   /// The chunk that has it, or one of these.
   std::uint32_t held_chunk_ = kInRing;
   static constexpr std::uint32_t kInRing = kChunks, kInTravelling = kChunks + 1;
   std::span<const std::byte> held_travelling_;  ///< Valid if held_chunk_ is kInTravelling.
-  ShmEndpoint* blocked_ = nullptr;              ///< Peers whose ring was full. Some may have room again.
-  ShmEndpoint* sharing_ = nullptr;              ///< Peers that copy the back half of a write.
+  ShmEndpoint* blocked_ = nullptr;  ///< Peers whose ring was full. Some may have room again.
+  ShmEndpoint* sharing_ = nullptr;  ///< Peers that copy the back half of a write.
   Doorbell doorbell_;
   ActivityBits activity_;
   /// Rings to look at besides those whose bits are set. Used if doorbell_.wants_bits().

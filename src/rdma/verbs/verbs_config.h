@@ -36,7 +36,7 @@ struct RailConfig {
 struct VerbsConfig {
   PeerId self{};
   JobSecret job_secret{};
-  /// Peers are numbered from first_peer on, and below peer_limit; another number in an introduction is refused.
+  /// Peers have numbers from first_peer on, and below peer_limit. An introduction with another is refused.
   std::uint32_t peer_limit = 1u << 20;
   std::uint32_t first_peer = 0;
   std::string device;  ///< survey_verbs_ports(); empty: the best.

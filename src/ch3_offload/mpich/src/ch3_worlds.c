@@ -606,7 +606,6 @@ void MPIDI_CH3I_Take_held(void)
         next = process->next;
         if (process->held != NULL && MPIDI_CH3I_Foreign_vc(process->peer) != NULL) {
             char *held = process->held;
-
             const size_t held_bytes = process->held_bytes;
 
             process->held = NULL;
@@ -885,7 +884,7 @@ static void watch(MPIDI_VC_t * vc)
 
     if (vc->ch.peer != MPIDI_CH3I_NO_PEER || vc->ch.peer_failed)
         return;
-    /* If it cannot be sent, the engine says that the process has failed. */
+    /* If the process is dead, an event says so, also if one has said it before. */
     ch3_offload_send_packet(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(vc), &greeting, sizeof(greeting), NULL, 0,
                             NULL, &status);
 }
