@@ -133,9 +133,11 @@ Result<Endpoint*> ExchangePort::connect(PeerId id, std::string_view text,
 
 std::string ExchangePort::address_of(PeerId id) const {
   const ExchangeEndpoint* const peer = find(id);
-  if (peer == nullptr || !peer->is_known) return {};
-  if (peer->node == nullptr)
+  const bool is_known = peer != nullptr && peer->is_known;
+  // Nobody needs to be asked for a process of this node: its client may compute.
+  if (is_known ? peer->node == nullptr : exchange_.port(id) != nullptr)
     return ExchangeAddress{index_of(exchange_.leader_), index_of(id), exchange_.node_address()}.to_string();
+  if (!is_known) return {};
   if (peer->node->address.empty()) peer->node->address = exchange_.network_->address_of(peer->node->leader);
   if (peer->node->address.empty()) return {};
   return ExchangeAddress{index_of(peer->node->leader), index_of(id), peer->node->address}.to_string();

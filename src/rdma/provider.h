@@ -229,9 +229,10 @@ class Provider : public Registrar {
   Result<Endpoint*> connect(PeerId peer, std::string_view address) { return connect(peer, address, {}); }
 
   /// Returns the address of `peer` as far as this provider knows it: from the peer, which gave it when it
-  /// connected to this process, or from connect(). So a peer that has connected can be connected to. Empty:
-  /// this provider does not know it. A process that knows the job's secret can give a wrong address: then
-  /// whoever listens there refuses connect(), or stands in for the peer.
+  /// connected to this process, from connect(), or because it serves the peer, too. So a peer that has
+  /// connected can be connected to. Empty: this provider does not know it. A process that knows the job's
+  /// secret can give a wrong address: then whoever listens there refuses connect(), or stands in for the
+  /// peer.
   /// Throws std::bad_alloc.
   virtual std::string address_of(PeerId peer) const = 0;
 

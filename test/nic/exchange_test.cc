@@ -81,6 +81,7 @@ std::vector<ContractParam> configurations() {
                                     {.name = "NodeEach", .make = &make_node_each},
                                     {.name = "TwoNodes", .make = &make_two_nodes}};
   for (ContractParam& one : all) one.sleeps = one.has_secrets = false;
+  all[0].serves_all = true;
   all[2].writes = false;  // What is registered for writes depends on the peer's node.
   all[2].refuses = true;
   return all;

@@ -86,6 +86,7 @@ struct ContractParam {
   bool refuses = false;     ///< It has write(), which says kUnsupported to every peer of this world.
   bool sleeps = true;       ///< It has a descriptor to sleep on.
   bool has_secrets = true;  ///< It refuses who does not know the job's secret.
+  bool serves_all = false;  ///< It serves both ends, and knows their addresses.
 };
 inline std::ostream& operator<<(std::ostream& out, const ContractParam& param) { return out << param.name; }
 
