@@ -398,6 +398,8 @@ channel_sources = \
 	src/ch3_offload/nicd_newcomers.h \
 	src/ch3_offload/own_providers.cc \
 	src/ch3_offload/own_providers.h \
+	src/ch3_offload/partitions.cc \
+	src/ch3_offload/partitions.h \
 	src/ch3_offload/process_thread.cc \
 	src/ch3_offload/process_thread.h \
 	src/ch3_offload/node_settings.cc \
@@ -492,7 +494,7 @@ libch3offload_la_LIBADD = libportals_calls.la libcore.la -lm
 libch3offload_la_DEPENDENCIES = libportals_calls.la libcore.la $(top_srcdir)/src/libch3offload.map
 libch3offload_la_LINK = $(LIBTOOL) $(AM_V_lt) --tag=CC $(AM_LIBTOOLFLAGS) $(LIBTOOLFLAGS) --mode=link $(CC) $(CFLAGS) \
 	$(AM_LDFLAGS) $(libch3offload_la_LDFLAGS) $(LDFLAGS) -o $@
-libch3offload_la_LDFLAGS = -version-info 28:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
+libch3offload_la_LDFLAGS = -version-info 29:0:0 $(cxx_runtime_flags) -Wl,-z,relro -Wl,-z,now \
 	-Wl,--version-script=$(top_srcdir)/src/libch3offload.map
 
 # Build systems of programs for Portals look for the library under this name. libtool reads from the .la where

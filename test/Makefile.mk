@@ -230,6 +230,7 @@ unit_tests_sources = \
 	test/ch3_offload/launcher_test.cc \
 	test/ch3_offload/nic_choice_test.cc \
 	test/ch3_offload/nicd_lone_process_test.cc \
+	test/ch3_offload/partitions_test.cc \
 	test/ch3_offload/settings_files_test.cc \
 	test/rdma/few_descriptors.h \
 	test/ch3_offload/nicd_newcomers_test.cc \

@@ -12,6 +12,7 @@
 
 #include "ch3_offload/channel.h"
 #include "ch3_offload/nic_choice.h"
+#include "ch3_offload/partitions.h"
 #include "dme/memory_events.h"
 #include "modules/module_message.h"
 
@@ -246,6 +247,11 @@ void ch3_offload_purge(ch3_offload_channel_t* channel, int scope, const ch3_offl
                            {reinterpret_cast<const MatchPattern*>(spared), spared_count},
                            status == CH3_OFFLOAD_PEER_FAILED ? Status::kPeerFailed : Status::kRevoked);
   of(channel).commanded();
+}
+
+std::uint64_t ch3_offload_cut_partitions(std::uint64_t bytes, std::uint64_t partition_bytes,
+                                         std::uint64_t element_bytes) {
+  return cut_partitions(bytes, partition_bytes, element_bytes);
 }
 
 std::size_t ch3_offload_most_steps(ch3_offload_channel_t* channel) {

@@ -22,6 +22,7 @@ noinst_HEADERS +=                                          \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_post.h
 
 mpi_core_sources +=                                        \
+    src/mpid/ch3/channels/offload/src/ch3_agreement.c      \
     src/mpid/ch3/channels/offload/src/ch3_barrier.c        \
     src/mpid/ch3/channels/offload/src/ch3_classes.c        \
     src/mpid/ch3/channels/offload/src/ch3_collectives.c    \
@@ -36,6 +37,8 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_mremap.c         \
     src/mpid/ch3/channels/offload/src/ch3_packets_recv.c   \
     src/mpid/ch3/channels/offload/src/ch3_packets_send.c   \
+    src/mpid/ch3/channels/offload/src/ch3_partitioned.c    \
+    src/mpid/ch3/channels/offload/src/ch3_process_manager.c \
     src/mpid/ch3/channels/offload/src/ch3_progress.c       \
     src/mpid/ch3/channels/offload/src/ch3_pvars.c          \
     src/mpid/ch3/channels/offload/src/ch3_recvq.c          \

@@ -83,10 +83,10 @@ AC_CHECK_HEADER([ch3_offload.h],[],
     [AC_MSG_ERROR([ch3_offload.h does not compile or is missing: install libch3offload and give --with-ch3-offload=PREFIX])])
 
 dnl The number is the version of the interface that this glue was written against.
-AC_MSG_CHECKING([whether libch3offload has the interface that this glue needs (version 19)])
+AC_MSG_CHECKING([whether libch3offload has the interface that this glue needs (version 20)])
 AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
     #include <ch3_offload.h>
-    #if CH3_OFFLOAD_ABI_VERSION != 19
+    #if CH3_OFFLOAD_ABI_VERSION != 20
     #error wrong version
     #endif
     ]],[])],

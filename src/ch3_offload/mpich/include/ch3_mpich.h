@@ -10,9 +10,11 @@
 
 #if MPIDI_CH3I_MPICH_IS(4, 1)
 typedef MPI_Aint RMA_count_t;        /* of elements, in operations on windows */
+typedef const int *MPIDI_CH3I_Partition_list_t;
 #define MPIR_CVAR_BARRIER_INTRA_ALGORITHM_dissemination MPIR_CVAR_BARRIER_INTRA_ALGORITHM_k_dissemination
 #else
 typedef int RMA_count_t;
+typedef int *MPIDI_CH3I_Partition_list_t;
 #define MPIR_PT2PT_ATTR_CONTEXT_OFFSET(attr_) (attr_)
 #endif
 

@@ -63,6 +63,7 @@ static const MPIDI_CH3I_Header_t headers[MPIDI_CH3_PKT_END_ALL] = {
     [MPIDI_CH3_PKT_REVOKE] = HEADER(UP_TO(revoke)),
     [MPIDI_CH3_PKT_CONN_ACK] = HEADER(UP_TO(conn_ack)),
     [MPIDI_CH3_PKT_ACCEPT_ACK] = HEADER(UP_TO(accept_ack)),
+    [MPIDI_CH3_PKT_OFFLOAD_AGREE] = HEADER(UP_TO(offload_agree)),
 };
 
 #undef FOP_RESP

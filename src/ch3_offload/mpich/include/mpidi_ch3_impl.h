@@ -25,18 +25,44 @@ extern ch3_offload_events_t *MPIDI_CH3I_events;
 
 /* ---- ch3_init.c ---- */
 
-/* Fills bytes with random ones. FALSE: the system has none. */
-int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count);
 /* Answers the engine. */
 void MPIDI_CH3I_Card_wanted(uint32_t peer);
 void MPIDI_CH3I_Lane_made(uint32_t peer);
 /* Says it on stderr, once. */
 void MPIDI_CH3I_Warn(const char *text);
 
+/* ---- ch3_process_manager.c ---- */
+
+#define MPIDI_CH3I_CARD_BYTES 432
+/* MPI is initialised, for the first time or once more. Before the others here. */
+void MPIDI_CH3I_Process_manager_init(void);
+/* Fills bytes with random ones. FALSE: the system has none. */
+int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count);
+/* Collective: a secret of this job's processes. `nic`, the first letter of this process's
+ * MPIR_CVAR_CH3_OFFLOAD_NIC, becomes that of rank 0. */
+int MPIDI_CH3I_Share_secret(unsigned char *secret, char *nic);
+/* Collective. Replaces "auto" by what is agreed on. `nic` becomes 'p' if that is "process". */
+int MPIDI_CH3I_Agree_on_nic(ch3_offload_config_t * config, char *nic);
+/* Collective: says by which card this process is reached, and waits until everybody has. */
+int MPIDI_CH3I_Publish_card(const char *card);
+/* "": it cannot be had. */
+void MPIDI_CH3I_Get_card(int peer, char *card);
+
+/* The ranks in MPI_COMM_WORLD of processes that the process manager knows to have failed, as "1,3-5". The
+ * caller frees it. NULL: it says nothing. */
+char *MPIDI_CH3I_Dead_processes(void);
+
 /* ---- match bits: context << 32 | tag. The initiator is the sender's rank in the communicator. ---- */
 
 #define MPIDI_CH3I_TAG_BITS     UINT64_C(0x00000000FFFFFFFF)
 #define MPIDI_CH3I_ANY_RANK     UINT32_MAX      /* in an ignore mask */
+
+/* A context of 16 bits leaves room: the messages of partitioned communication (ch3_partitioned.c) have the
+ * communicator's context with one of these. */
+#define MPIDI_CH3I_PARTITIONED_GREETING (4 << 28)
+#define MPIDI_CH3I_PARTITIONED_ANSWER   (5 << 28)
+#define MPIDI_CH3I_PARTITIONED_DATA     (6 << 28)
+#define MPIDI_CH3I_PARTITIONED_MASK     (7 << 28)
 
 static inline ch3_offload_match_t MPIDI_CH3I_Match(int context_id, int rank, int tag)
 {
@@ -128,6 +154,12 @@ void MPIDI_CH3I_Schedules_init(void);
 void MPIDI_CH3I_Schedule_done(struct MPIDU_Sched *s, int status);
 void MPIDI_CH3I_Schedules_finalize(void);
 
+/* ---- ch3_partitioned.c ---- */
+
+/* The user has freed the request of a partitioned operation. */
+void MPIDI_CH3I_Partitioned_freed(MPIR_Request * request);
+void MPIDI_CH3I_Partitioned_finalize(void);
+
 /* ---- ch3_recvq.c, ch3_recvq_purge.c ---- */
 
 void MPIDI_CH3I_Receive_done(const ch3_offload_event_t * event);
@@ -135,6 +167,8 @@ int MPIDI_CH3I_Imrecv(MPIDI_VC_t * vc, MPIR_Request * rreq);
 /* Completes the posted receives from ANY_SOURCE for which MPIDI_CH3I_Fails_any_source() holds. */
 void MPIDI_CH3I_Fail_any_source(void);
 void MPIDI_CH3I_Recvq_purge_init(void);
+/* Drops what has arrived for collectives of comm with that tag, and fails what waits for it. */
+void MPIDI_CH3I_Drop_tagged(MPIR_Comm * comm, int tag);
 /* Drops what has arrived for revoked communicators. Cheap when none is. */
 void MPIDI_CH3I_Drop_revoked(void);
 
@@ -380,6 +414,20 @@ size_t MPIDI_CH3I_Take_events(void);
 void MPIDI_CH3I_Take_completions(void);
 /* An error of an event's handler, which cannot return it: the next progress call does. */
 void MPIDI_CH3I_Defer_error(int mpi_errno);
+
+/* ---- ch3_agreement.c ---- */
+
+/* A process has failed, as this one knows from now on. */
+void MPIDI_CH3I_Note_failure(MPIDI_VC_t * vc);
+/* A communicator was made: that of MPIX_Comm_shrink, perhaps. */
+void MPIDI_CH3I_Note_created(MPIR_Comm * comm);
+/* TRUE: others have given up making a communicator, and this process has not yet. */
+extern int MPIDI_CH3I_is_abandoned;
+/* REQUIRES: that. Whether the receive is of making it: then its message does not come. */
+int MPIDI_CH3I_Is_abandoned(const MPIR_Comm * comm, int tag);
+/* Adds its handler of packets. */
+void MPIDI_CH3I_Agreement_init(MPIDI_CH3_PktHandler_Fcn ** handlers);
+void MPIDI_CH3I_Agreement_finalize(void);
 
 /* ---- ch3_failure.c ---- */
 

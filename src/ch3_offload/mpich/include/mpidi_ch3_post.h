@@ -81,6 +81,110 @@ int MPIDI_CH3I_Iscatter_binomial(const void *sendbuf, MPI_Aint sendcount, MPI_Da
 int MPIDI_CH3I_Request_free(MPIR_Request * request);
 int MPIDI_CH3I_Stock_request_free(MPIR_Request * request);
 
+/* Likewise MPIR_T_env_finalize: the tables of MPI_T stay until the process ends. MPICH makes them once, and
+ * crashes where they are used afterwards: by the next session, or the next MPI_T_init_thread. */
+#define MPIR_T_env_finalize(...) MPIDI_CH3I_T_ENV_FINALIZE_##__VA_ARGS__
+#define MPIDI_CH3I_T_ENV_FINALIZE_ ((void) 0)
+#define MPIDI_CH3I_T_ENV_FINALIZE_void MPIDI_CH3I_Stock_t_env_finalize(void)
+void MPIDI_CH3I_Stock_t_env_finalize(void);
+
+/* Likewise MPIDI_CH3_PG_Destroy: CH3 calls it where a static variable, pg_world, names the process group of
+ * this world, and would still do so in the next session (ch3_worlds.c). */
+#define MPIDI_CH3_PG_Destroy(first_) MPIDI_CH3I_PG_DESTROY_##first_)
+#define MPIDI_CH3I_PG_DESTROY_pg MPIDI_CH3I_PG_destroy(pg, &pg_world
+#define MPIDI_CH3I_PG_DESTROY_struct MPIDI_CH3I_Unused_pg_destroy(struct
+struct MPIDI_PG;
+int MPIDI_CH3I_PG_destroy(struct MPIDI_PG *pg, struct MPIDI_PG **world);
+
+/* Likewise what communicators know of failed processes (ch3_agreement.c). */
+#define MPID_Comm_failure_ack(first_) MPIDI_CH3I_FAILURE_ACK_##first_)
+#define MPIDI_CH3I_FAILURE_ACK_comm_ptr MPIDI_CH3I_Failure_ack(comm_ptr
+#define MPIDI_CH3I_FAILURE_ACK_MPIR_Comm MPIDI_CH3I_Stock_failure_ack(MPIR_Comm
+#define MPID_Comm_failure_get_acked(first_, ...) MPIDI_CH3I_FAILURE_GET_ACKED_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_FAILURE_GET_ACKED_comm_ptr MPIDI_CH3I_Failure_get_acked(comm_ptr
+#define MPIDI_CH3I_FAILURE_GET_ACKED_MPIR_Comm MPIDI_CH3I_Stock_failure_get_acked(MPIR_Comm
+#define MPIR_Comm_agree_impl(first_, ...) MPIDI_CH3I_COMM_AGREE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_COMM_AGREE_comm_ptr MPIDI_CH3I_Comm_agree(comm_ptr
+#define MPIDI_CH3I_COMM_AGREE_MPIR_Comm MPIDI_CH3I_Stock_comm_agree(MPIR_Comm
+#define MPIR_Comm_shrink_impl(first_, ...) MPIDI_CH3I_COMM_SHRINK_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_COMM_SHRINK_comm_ptr MPIDI_CH3I_Comm_shrink(comm_ptr
+#define MPIDI_CH3I_COMM_SHRINK_MPIR_Comm MPIDI_CH3I_Stock_comm_shrink(MPIR_Comm
+int MPIDI_CH3I_Failure_ack(MPIR_Comm * comm);
+int MPIDI_CH3I_Stock_failure_ack(MPIR_Comm * comm);
+int MPIDI_CH3I_Failure_get_acked(MPIR_Comm * comm, MPIR_Group ** group);
+int MPIDI_CH3I_Stock_failure_get_acked(MPIR_Comm * comm, MPIR_Group ** group);
+int MPIDI_CH3I_Comm_agree(MPIR_Comm * comm, int *flag);
+int MPIDI_CH3I_Stock_comm_agree(MPIR_Comm * comm, int *flag);
+int MPIDI_CH3I_Comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
+int MPIDI_CH3I_Stock_comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
+
+/* Likewise partitioned communication, which CH3 does not have (ch3_partitioned.c). */
+#define MPID_Psend_init(first_, ...) MPIDI_CH3I_PSEND_INIT_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_PSEND_INIT_buf MPIDI_CH3I_Psend_init(buf
+#define MPIDI_CH3I_PSEND_INIT_const MPIDI_CH3I_Stock_psend_init(const
+#define MPID_Precv_init(first_, ...) MPIDI_CH3I_PRECV_INIT_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_PRECV_INIT_buf MPIDI_CH3I_Precv_init(buf
+#define MPIDI_CH3I_PRECV_INIT_void MPIDI_CH3I_Stock_precv_init(void
+#define MPID_Pready_range(first_, ...) MPIDI_CH3I_PREADY_RANGE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_PREADY_RANGE_partition MPIDI_CH3I_Pready_range(partition
+#define MPIDI_CH3I_PREADY_RANGE_partition_low MPIDI_CH3I_Pready_range(partition_low
+#define MPIDI_CH3I_PREADY_RANGE_int MPIDI_CH3I_Stock_pready_range(int
+#define MPID_Pready_list(first_, ...) MPIDI_CH3I_PREADY_LIST_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_PREADY_LIST_length MPIDI_CH3I_Pready_list(length
+#define MPIDI_CH3I_PREADY_LIST_int MPIDI_CH3I_Stock_pready_list(int
+#define MPID_Parrived(first_, ...) MPIDI_CH3I_PARRIVED_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_PARRIVED_request_ptr MPIDI_CH3I_Parrived(request_ptr
+#define MPIDI_CH3I_PARRIVED_MPIR_Request MPIDI_CH3I_Stock_parrived(MPIR_Request
+#define MPID_Startall(first_, ...) MPIDI_CH3I_STARTALL_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_STARTALL_1 MPIDI_CH3I_Startall(1
+#define MPIDI_CH3I_STARTALL_count MPIDI_CH3I_Startall(count
+#define MPIDI_CH3I_STARTALL_int MPIDI_CH3I_Stock_startall(int
+int MPIDI_CH3I_Psend_init(const void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank,
+                          int tag, MPIR_Comm * comm, MPIR_Info * info, MPIR_Request ** request);
+int MPIDI_CH3I_Stock_psend_init(const void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank,
+                                int tag, MPIR_Comm * comm, MPIR_Info * info, MPIR_Request ** request);
+int MPIDI_CH3I_Precv_init(void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank, int tag,
+                          MPIR_Comm * comm, MPIR_Info * info, MPIR_Request ** request);
+int MPIDI_CH3I_Stock_precv_init(void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank,
+                                int tag, MPIR_Comm * comm, MPIR_Info * info, MPIR_Request ** request);
+int MPIDI_CH3I_Pready_range(int low, int high, MPIR_Request * request);
+int MPIDI_CH3I_Stock_pready_range(int low, int high, MPIR_Request * request);
+int MPIDI_CH3I_Pready_list(int length, const int *partitions, MPIR_Request * request);
+int MPIDI_CH3I_Stock_pready_list(int length, MPIDI_CH3I_Partition_list_t partitions, MPIR_Request * request);
+int MPIDI_CH3I_Parrived(MPIR_Request * request, int partition, int *flag);
+int MPIDI_CH3I_Stock_parrived(MPIR_Request * request, int partition, int *flag);
+int MPIDI_CH3I_Startall(int count, MPIR_Request * requests[]);
+int MPIDI_CH3I_Stock_startall(int count, MPIR_Request * requests[]);
+
+#if !MPIDI_CH3I_MPICH_IS(4, 2)
+/* Likewise MPIR_pmi_init and MPIR_pmi_finalize: the process manager is met once, and left at exit, as MPICH
+ * 4.2 does (ch3_process_manager.c). */
+#define MPIR_pmi_init(...) MPIDI_CH3I_PMI_INIT_##__VA_ARGS__
+#define MPIDI_CH3I_PMI_INIT_ MPIDI_CH3I_Pmi_init()
+#define MPIDI_CH3I_PMI_INIT_void MPIDI_CH3I_Stock_pmi_init(void)
+#define MPIR_pmi_finalize(...) MPIDI_CH3I_PMI_FINALIZE_##__VA_ARGS__
+#define MPIDI_CH3I_PMI_FINALIZE_ MPIDI_CH3I_Pmi_finalize()
+#define MPIDI_CH3I_PMI_FINALIZE_void MPIDI_CH3I_Stock_pmi_finalize(void)
+int MPIDI_CH3I_Pmi_init(void);
+int MPIDI_CH3I_Stock_pmi_init(void);
+void MPIDI_CH3I_Pmi_finalize(void);
+void MPIDI_CH3I_Stock_pmi_finalize(void);
+
+/* Likewise MPIR_Free_contextid: the context ids of MPI_COMM_WORLD and MPI_COMM_SELF are never anybody else's,
+ * and MPI_Init and MPI_Session_init need them again. */
+#define MPIR_Free_contextid(first_) MPIDI_CH3I_FREE_CONTEXTID_##first_)
+#define MPIDI_CH3I_FREE_CONTEXTID_COMM_SELF_CTXID MPIDI_CH3I_Free_contextid(COMM_SELF_CTXID
+#define MPIDI_CH3I_FREE_CONTEXTID_COMM_WORLD_CTXID MPIDI_CH3I_Free_contextid(COMM_WORLD_CTXID
+#define MPIDI_CH3I_FREE_CONTEXTID_ICOMM_WORLD_CTXID MPIDI_CH3I_Free_contextid(ICOMM_WORLD_CTXID
+#define MPIDI_CH3I_FREE_CONTEXTID_comm_ptr MPIDI_CH3I_Free_contextid(comm_ptr
+#define MPIDI_CH3I_FREE_CONTEXTID_new_context_id MPIDI_CH3I_Free_contextid(new_context_id
+#define MPIDI_CH3I_FREE_CONTEXTID_new_recvcontext_id MPIDI_CH3I_Free_contextid(new_recvcontext_id
+#define MPIDI_CH3I_FREE_CONTEXTID_recvcontext_id MPIDI_CH3I_Free_contextid(recvcontext_id
+#define MPIDI_CH3I_FREE_CONTEXTID_MPIR_Context_id_t MPIDI_CH3I_Stock_free_contextid(MPIR_Context_id_t
+void MPIDI_CH3I_Free_contextid(MPIR_Context_id_t id);
+void MPIDI_CH3I_Stock_free_contextid(MPIR_Context_id_t id);
+#endif
+
 /* Likewise MPIDI_PG_Create_from_string, MPIDI_Comm_spawn_multiple, MPID_Intercomm_exchange_map and
  * MPIR_Comm_split_type_by_node: processes have names, no process is spawned that could not be met, and worlds
  * share no memory (ch3_worlds.c). */

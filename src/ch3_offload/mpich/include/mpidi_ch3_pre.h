@@ -27,6 +27,7 @@ typedef struct {
     struct MPIR_Comm *next;
     struct MPIR_Comm *prev;
     int is_watched;             /* TRUE: the death of any of its processes is noticed; see ch3_worlds.c */
+    uint32_t acknowledged;      /* failures, by MPIX_Comm_failure_ack; see ch3_agreement.c */
 } MPIDI_CH3I_CH_comm_t;
 
 /* What a peer has asked of the lock of one window of this process; see ch3_rma_locks.c. */
@@ -57,6 +58,8 @@ typedef struct MPIDI_CH3I_VC {
     struct MPIDI_CH3I_Root *root;
     /* TRUE when the engine has said that this peer failed. */
     int peer_failed;
+    /* Failures of processes that this one had noticed with that of the peer; 0: it has not failed. */
+    uint32_t failed_at;
     /* TRUE when the engine has got the card by which it reaches this peer. */
     int is_introduced;
     /* TRUE when its stream of packets has ended: it failed, or sent what could not be taken. */
@@ -72,6 +75,28 @@ typedef struct MPIDI_CH3I_PG {
 
 #define MPIDI_CH3_PG_DECL MPIDI_CH3I_PG ch;
 
+/* A packet of the channel's own: MPIX_Comm_agree; see ch3_agreement.c. */
+#define MPIDI_CH3I_AGREE_RANKS 8
+#define MPIDI_CH3_PKT_ENUM MPIDI_CH3_PKT_OFFLOAD_AGREE
+#define MPIDI_CH3_PKT_DEFS                                                                      \
+    typedef struct MPIDI_CH3I_Pkt_agree {                                                       \
+        MPIDI_CH3_Pkt_type_t type;                                                              \
+        uint8_t kind;                                                                           \
+        uint8_t has_more;       /* FALSE: the last one of its kind */                           \
+        uint8_t count;          /* of ranks */                                                  \
+        uint8_t reserved;       /* 0 */                                                         \
+        uint64_t members;       /* of the communicator, and its context, and its size */        \
+        int32_t context;                                                                        \
+        int32_t size;                                                                           \
+        uint32_t number;        /* of the agreement */                                          \
+        int32_t from;           /* ranks */                                                     \
+        int32_t to;                                                                             \
+        int32_t value;                                                                          \
+        int32_t acknowledged;   /* a contribution: how many failures; a decision: whether all */ \
+        int32_t ranks[MPIDI_CH3I_AGREE_RANKS];  /* that have failed */                          \
+    } MPIDI_CH3I_Pkt_agree_t;
+#define MPIDI_CH3_PKT_DECL MPIDI_CH3I_Pkt_agree_t offload_agree;
+
 /* Additions to a request. */
 typedef struct MPIDI_CH3I_Request {
     uint64_t operation;         /* the engine's name of it while pending; 0: none */
@@ -81,6 +106,7 @@ typedef struct MPIDI_CH3I_Request {
     int is_pending;             /* TRUE: the engine owes a send_done */
     int has_layout;             /* receives: TRUE: the payload has a layout */
     struct MPIDI_CH3I_Walk *walk;       /* through a packed payload, while the operation lasts; NULL: none */
+    struct MPIDI_CH3I_Partitioned *partitioned; /* whose it is, or a message of; see ch3_partitioned.c */
 } MPIDI_CH3I_Request;
 
 #define MPIDI_CH3_REQUEST_DECL struct MPIDI_CH3I_Request ch;

@@ -3,10 +3,10 @@
  * MPICH keeps it with the communicator's hints, as a number.
  *
  * It is that of the context id of what is sent, without the bits that tell a communicator's point-to-point
- * messages, its collectives, and its node-local and inter-node parts apart. So all of these go along with
- * it. What is sent over an intercommunicator has the other group's id, which may be that of a communicator
- * of this process, too: then the two have one class, the one that was set last. The part of its collectives
- * that stays within the own group has the class of the process.
+ * messages, its collectives, its partitioned messages, and its node-local and inter-node parts apart. So all
+ * of these go along with it. What is sent over an intercommunicator has the other group's id, which may be
+ * that of a communicator of this process, too: then the two have one class, the one that was set last. The
+ * part of its collectives that stays within the own group has the class of the process.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -23,7 +23,8 @@ enum { NAMES = sizeof(names) / sizeof(names[0]) };
 
 uint64_t MPIDI_CH3I_Channel_bits(void)
 {
-    return (uint64_t) (uint32_t) ~(MPIR_CONTEXT_SUFFIX_MASK | MPIR_CONTEXT_SUBCOMM_MASK) << 32;
+    return (uint64_t) (uint32_t) ~(MPIR_CONTEXT_SUFFIX_MASK | MPIR_CONTEXT_SUBCOMM_MASK |
+                                   MPIDI_CH3I_PARTITIONED_MASK) << 32;
 }
 
 /* MPICH reads a number, and this is a word: MPIDI_CH3I_Set_comm_hints takes it. */

@@ -40,6 +40,17 @@ void MPIDI_CH3I_Split_type_init(void)
     MPIR_Comm_fns = &comm_fns;
 }
 
+#if !MPIDI_CH3I_MPICH_IS(4, 2)
+/* In place of MPIR_Free_contextid (mpidi_ch3_post.h). */
+void MPIDI_CH3I_Free_contextid(MPIR_Context_id_t id)
+{
+    enum { RESERVED = 3 };      /* MPI_COMM_WORLD, MPI_COMM_SELF, and what some devices have besides */
+
+    if (MPIR_CONTEXT_READ_FIELD(PREFIX, id) >= RESERVED || MPIR_CONTEXT_READ_FIELD(DYNAMIC_PROC, id))
+        MPIDI_CH3I_Stock_free_contextid(id);
+}
+#endif
+
 /* What a collective has returned, and noted. */
 static int coll_error(int mpi_errno, MPIR_Errflag_t flag)
 {

@@ -85,6 +85,7 @@ int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
     MPIDI_CH3I_Packet_recv_fail(vc, mpi_errno);
     mpi_errno = MPI_SUCCESS;
     if (!is_closed(vc)) {
+        MPIDI_CH3I_Note_failure(vc);
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
         MPIR_ERR_CHECK(mpi_errno);
         disable_any_source(vc);
@@ -220,8 +221,10 @@ void MPIDI_CH3I_Probe_polled(MPIDI_CH3I_probe_kind_t looked, int mpi_errno)
 static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
 {
     comm->dev.ch.is_watched = FALSE;
+    comm->dev.ch.acknowledged = 0;
     DL_APPEND_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev);
     MPIDI_CH3I_Apply_class(comm);
+    MPIDI_CH3I_Note_created(comm);
     return MPI_SUCCESS;
 }
 
@@ -268,12 +271,6 @@ int MPIDI_CH3I_Failure_init(void)
     last_look = MPIDI_CH3I_PROBE_NONE;
     is_second_look = FALSE;
 
-    /* MPID_Init asks for the length of PMI's values before PMI is initialized, and gets 0: CH3 would read the
-     * list of dead processes into one byte. */
-    MPIDI_failed_procs_string = MPL_realloc(MPIDI_failed_procs_string, MPIR_pmi_max_val_size() + 1,
-                                            MPL_MEM_STRINGS);
-    MPIR_ERR_CHKANDJUMP(MPIDI_failed_procs_string == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
-
     mpi_errno = MPIDI_CH3U_Comm_register_create_hook(on_comm_created, NULL);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIDI_CH3U_Comm_register_destroy_hook(on_comm_destroyed, NULL);
@@ -309,6 +306,45 @@ void MPIDI_CH3I_Failure_finalize(void)
 #endif
 }
 
+#ifdef HAVE_SIGNAL_H
+/* What the process manager says of ranks "1,3-5,11": the engine looks for those that it has not lost yet. */
+static int take_news(const char *news)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    while (*news != '\0' && mpi_errno == MPI_SUCCESS) {
+        char *end;
+        long rank = strtol(news, &end, 10), last = rank;
+
+        if (end == news)
+            break;              /* no number: what follows is not understood */
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        for (; rank >= 0 && rank <= last && rank < MPIDI_Process.my_pg->size; rank++) {
+            MPIDI_VC_t *vc;
+
+            MPIDI_PG_Get_vc(MPIDI_Process.my_pg, rank, &vc);
+            if (!vc->ch.peer_failed && mpi_errno == MPI_SUCCESS)
+                mpi_errno = MPIDI_CH3_Connection_terminate(vc);
+        }
+        news = end + strspn(end, ", ");
+    }
+    return mpi_errno;
+}
+
+/* The process manager has news. */
+static int ask_for_failed(void)
+{
+    int mpi_errno = MPI_SUCCESS;
+    char *news = MPIDI_CH3I_Dead_processes();
+
+    if (news != NULL)
+        mpi_errno = take_news(news);
+    MPL_free(news);
+    return mpi_errno;
+}
+#endif
+
 int MPIDI_CH3I_Failure_poll(void)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -318,7 +354,7 @@ int MPIDI_CH3I_Failure_poll(void)
      * engine's own are enough then. */
     if (unlikely(signals != signals_handled) && MPIR_Process.comm_world != NULL) {
         signals_handled = signals;
-        mpi_errno = MPIDI_CH3U_Check_for_failed_procs();
+        mpi_errno = ask_for_failed();
     }
 #endif
     return mpi_errno;

@@ -3,17 +3,10 @@
  */
 
 #include "ch3_worlds.h"
+#include "mpidrma.h"
 #include <sys/ioctl.h>
 #include <sys/stat.h>
-#ifdef HAVE_SYS_RANDOM_H
-#include <sys/random.h>
-#endif
 
-#define SECRET_KEY "ch3-offload-secret"
-#define NODES_NIC_KEY "ch3-offload-nic-%d"
-#define JOBS_NIC_KEY "ch3-offload-nic"
-#define SECRET_BYTES 16
-#define CARD_BYTES 432
 #define MESSAGE_BYTES 512
 #define MAX_WARNINGS 64
 /* How long a warning waits for its reader at most, and how often it looks. */
@@ -49,12 +42,6 @@ uint64_t MPIDI_CH3I_Error_bits(void)
 
 /* ---- what the engine asks, and what it says to the user ---- */
 
-static void get_card(int peer, char *card)
-{
-    if (MPIDI_PG_GetConnString(MPIDI_Process.my_pg, peer, card, CARD_BYTES) != MPI_SUCCESS)
-        card[0] = '\0';
-}
-
 /* Gives the engine a card. "": it cannot be had. */
 static void introduce(uint32_t peer, const char *card)
 {
@@ -70,13 +57,13 @@ static void introduce(uint32_t peer, const char *card)
  * asks for all. */
 static void introduce_node(void)
 {
-    char card[CARD_BYTES];
+    char card[MPIDI_CH3I_CARD_BYTES];
     int i;
 
     for (i = 0; i < MPIR_Process.local_size && MPIR_Process.local_size <= MOST_NODE_CARDS; i++) {
         if (MPIR_Process.node_local_map[i] == MPIR_Process.rank)
             continue;
-        get_card(MPIR_Process.node_local_map[i], card);
+        MPIDI_CH3I_Get_card(MPIR_Process.node_local_map[i], card);
         if (card[0] != '\0')
             introduce((uint32_t) MPIR_Process.node_local_map[i], card);
     }
@@ -95,11 +82,12 @@ static int report_job(const ch3_offload_config_t * config)
 
     MPIR_CHKLMEM_MALLOC(nodes, ch3_offload_node_t *, count * sizeof(*nodes), mpi_errno, "nodes",
                         MPL_MEM_OTHER);
-    MPIR_CHKLMEM_MALLOC(cards, char *, (size_t) count * CARD_BYTES, mpi_errno, "cards", MPL_MEM_OTHER);
+    MPIR_CHKLMEM_MALLOC(cards, char *, (size_t) count * MPIDI_CH3I_CARD_BYTES, mpi_errno, "cards",
+                        MPL_MEM_OTHER);
     for (i = 0; i < count; i++) {
-        nodes[i].card = cards + (size_t) i * CARD_BYTES;
+        nodes[i].card = cards + (size_t) i * MPIDI_CH3I_CARD_BYTES;
         nodes[i].ranks = 0;
-        get_card(MPIR_Process.node_root_map[i], cards + (size_t) i * CARD_BYTES);
+        MPIDI_CH3I_Get_card(MPIR_Process.node_root_map[i], cards + (size_t) i * MPIDI_CH3I_CARD_BYTES);
     }
     for (i = 0; i < MPIR_Process.size; i++)
         nodes[MPIR_Process.node_map[i]].ranks++;
@@ -115,9 +103,9 @@ static int report_job(const ch3_offload_config_t * config)
 
 void MPIDI_CH3I_Card_wanted(uint32_t peer)
 {
-    char card[CARD_BYTES];
+    char card[MPIDI_CH3I_CARD_BYTES];
 
-    get_card((int) peer, card);
+    MPIDI_CH3I_Get_card((int) peer, card);
     introduce(peer, card);
 }
 
@@ -177,155 +165,6 @@ static void say_why(const char *text, int is_first)
     MPIDI_CH3I_Warn(text);
 }
 
-/* ---- MPIR_CVAR_CH3_OFFLOAD_NIC=auto ---- */
-
-/* A network processor in a process of each node must be the choice of all nodes. So each node says what
- * would be best for it, and rank 0 what follows: "process" if some node wants one and no node is better
- * off without, else "own": each node what is best for it, but no process. Whether this is asked at all
- * is rank 0's word, which has come with the secret: on another node there may be another setting. */
-
-/* The first process of a node says what is best there: once all processes of the node run, where they
- * are to run. Who was told to have a thread will have no process. */
-static int say_nodes_nic(const ch3_offload_config_t * config)
-{
-    char key[64];
-    const char *word = strcmp(config->nic, "process") == 0 ? "process" : "host";
-    int node = MPIR_Process.node_map[MPIR_Process.rank];
-
-    if (MPIR_Process.node_root_map[node] != MPIR_Process.rank)
-        return MPI_SUCCESS;
-    if (strcmp(config->nic, "auto") == 0)
-        word = ch3_offload_best_nic(config);
-    snprintf(key, sizeof(key), NODES_NIC_KEY, node);
-    return MPIR_pmi_kvs_put(key, word);
-}
-
-/* Rank 0: what follows from the words of all nodes. */
-static int judge_nodes(const char **word)
-{
-    int mpi_errno = MPI_SUCCESS;
-    char key[64], value[MPIDI_MAX_KVS_VALUE_LEN];
-    int node, wants_process = FALSE, wants_none = FALSE;
-
-    for (node = 0; node < MPIR_Process.num_nodes; node++) {
-        snprintf(key, sizeof(key), NODES_NIC_KEY, node);
-        mpi_errno = MPIR_pmi_kvs_get(MPIR_Process.node_root_map[node], key, value, sizeof(value));
-        MPIR_ERR_CHECK(mpi_errno);
-        wants_process |= strcmp(value, "process") == 0;
-        wants_none |= strcmp(value, "host") == 0;
-    }
-    *word = wants_process && !wants_none ? "process" : "own";
-
-  fn_exit:
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
-/* Collective. Replaces "auto" by what is agreed on. `nic` becomes 'p' if that is "process". */
-static int agree_on_nic(ch3_offload_config_t * config, char *nic)
-{
-    int mpi_errno = MPI_SUCCESS;
-    char value[MPIDI_MAX_KVS_VALUE_LEN];
-    const char *word;
-
-    mpi_errno = say_nodes_nic(config);
-    MPIR_ERR_CHECK(mpi_errno);
-    mpi_errno = MPIR_pmi_barrier();
-    MPIR_ERR_CHECK(mpi_errno);
-    if (MPIR_Process.rank == 0) {
-        mpi_errno = judge_nodes(&word);
-        MPIR_ERR_CHECK(mpi_errno);
-        mpi_errno = MPIR_pmi_kvs_put(JOBS_NIC_KEY, word);
-        MPIR_ERR_CHECK(mpi_errno);
-    }
-    mpi_errno = MPIR_pmi_barrier();
-    MPIR_ERR_CHECK(mpi_errno);
-    mpi_errno = MPIR_pmi_kvs_get(0, JOBS_NIC_KEY, value, sizeof(value));
-    MPIR_ERR_CHECK(mpi_errno);
-    if (strcmp(value, "process") == 0) {
-        *nic = 'p';
-        if (strcmp(config->nic, "auto") == 0)
-            config->nic = "process";
-    }
-
-  fn_exit:
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
-/* ---- the job's secret ---- */
-
-int MPIDI_CH3I_Random_bytes(unsigned char *bytes, size_t count)
-{
-    size_t got = 0;
-
-#ifdef HAVE_SYS_RANDOM_H
-    while (got < count) {
-        ssize_t n = getrandom(bytes + got, count - got, 0);
-        if (n > 0)
-            got += n;
-        else if (errno != EINTR)
-            break;
-    }
-#endif
-    if (got < count) {
-        FILE *random = fopen("/dev/urandom", "rb");
-        if (random != NULL) {
-            got = fread(bytes, 1, count, random);
-            fclose(random);
-        }
-    }
-    return got == count;
-}
-
-/* Rank 0 makes it, the process manager spreads it. `nic`, the first letter of this process's
- * MPIR_CVAR_CH3_OFFLOAD_NIC, becomes rank 0's. */
-static int share_secret(int rank, int size, unsigned char *secret, char *nic)
-{
-    int mpi_errno = MPI_SUCCESS;
-    char text[2 * SECRET_BYTES + 2];
-    int i;
-
-    if (rank == 0) {
-        MPIR_ERR_CHKANDJUMP1(!MPIDI_CH3I_Random_bytes(secret, SECRET_BYTES), mpi_errno, MPI_ERR_OTHER,
-                             "**ch3|offload|create", "**ch3|offload|create %s",
-                             "no random bytes for the job's secret");
-        for (i = 0; i < SECRET_BYTES; i++)
-            snprintf(text + 2 * i, 3, "%02x", secret[i]);
-        text[2 * SECRET_BYTES] = *nic;
-        text[2 * SECRET_BYTES + 1] = '\0';
-    }
-    if (size == 1)
-        goto fn_exit;
-    if (rank == 0) {
-        mpi_errno = MPIR_pmi_kvs_put(SECRET_KEY, text);
-        MPIR_ERR_CHECK(mpi_errno);
-    }
-    mpi_errno = MPIR_pmi_barrier();
-    MPIR_ERR_CHECK(mpi_errno);
-    if (rank != 0) {
-        char value[MPIDI_MAX_KVS_VALUE_LEN];
-
-        mpi_errno = MPIR_pmi_kvs_get(0, SECRET_KEY, value, sizeof(value));
-        MPIR_ERR_CHECK(mpi_errno);
-        for (i = 0; i < SECRET_BYTES; i++) {
-            unsigned byte = 0;
-            MPIR_ERR_CHKANDJUMP1(sscanf(value + 2 * i, "%2x", &byte) != 1, mpi_errno, MPI_ERR_OTHER,
-                                 "**ch3|offload|create", "**ch3|offload|create %s",
-                                 "the process manager returned no secret for this job");
-            secret[i] = byte;
-        }
-        *nic = value[2 * SECRET_BYTES];
-    }
-
-  fn_exit:
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
 /* ---- start and end ---- */
 
 /* Lets malloc() keep the memory that is freed. glibc returns free memory at the end of the heap to the kernel
@@ -340,6 +179,27 @@ static void keep_freed_memory(void)
     MPL_free(block);
 }
 
+/* What CH3 leaves behind when MPI ends, and does not expect when it begins again. */
+static void forget_last_session(MPIDI_PG_t * pg)
+{
+    int i;
+
+    /* MPICH takes ranks in MPI_COMM_WORLD for these, and CH3 never counts from 0 again. */
+    for (i = 0; i < pg->size; i++)
+        pg->vct[i].lpid = i;
+#if !MPIDI_CH3I_MPICH_IS(4, 2)
+    global_rma_op_pool_head = NULL;
+    global_rma_target_pool_head = NULL;
+#endif
+}
+
+/* The close packets that come next have the class of packets. So a message of another class leaves before. */
+static int finish_messages(void *param ATTRIBUTE((unused)))
+{
+    MPIDI_CH3I_Partitioned_finalize();
+    return MPIDI_CH3I_Progress_drain();
+}
+
 int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg_rank)
 {
     int mpi_errno = MPI_SUCCESS;
@@ -350,6 +210,8 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     MPIR_FUNC_ENTER;
 
     keep_freed_memory();
+    forget_last_session(pg_p);
+    MPIDI_CH3I_Process_manager_init();
     ch3_offload_config_default(&config);
     config.rank = pg_rank;
     config.job_size = pg_p->size;
@@ -364,10 +226,10 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     }
 
     nic = config.nic[0];
-    mpi_errno = share_secret(pg_rank, pg_p->size, config.secret, &nic);
+    mpi_errno = MPIDI_CH3I_Share_secret(config.secret, &nic);
     MPIR_ERR_CHECK(mpi_errno);
     if (nic == 'a' && pg_p->size > 1) {
-        mpi_errno = agree_on_nic(&config, &nic);
+        mpi_errno = MPIDI_CH3I_Agree_on_nic(&config, &nic);
         MPIR_ERR_CHECK(mpi_errno);
     }
     if ((nic == 'p') != (strcmp(config.nic, "process") == 0)) {
@@ -398,9 +260,10 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     MPIDI_CH3I_Classes_init();
     MPIDI_CH3I_Schedules_init();
     MPIDI_CH3I_Barrier_init();
+    MPIR_Add_finalize(finish_messages, NULL, MPIR_FINALIZE_CALLBACK_PRIO + 1);
 
     /* Publishes the card, and waits until everybody has. */
-    mpi_errno = MPIDI_PG_SetConnInfo(pg_rank, ch3_offload_card(MPIDI_CH3I_channel));
+    mpi_errno = MPIDI_CH3I_Publish_card(ch3_offload_card(MPIDI_CH3I_channel));
     MPIR_ERR_CHECK(mpi_errno);
     if (strcmp(config.nic, "process") != 0)     /* There, the node's processor knows them. */
         introduce_node();
@@ -414,12 +277,6 @@ int MPIDI_CH3_Init(int has_parent ATTRIBUTE((unused)), MPIDI_PG_t * pg_p, int pg
     return mpi_errno;
   fn_fail:
     goto fn_exit;
-}
-
-/* The close packets that come next have the class of packets. So a message of another class leaves before. */
-static int finish_messages(void *param ATTRIBUTE((unused)))
-{
-    return MPIDI_CH3I_Progress_drain();
 }
 
 /* The first message of a process takes a hundred times as long as the next ones: its code and data are in no
@@ -460,7 +317,6 @@ static void exchange_first_message(void)
 int MPIDI_CH3_InitCompleted(void)
 {
     exchange_first_message();
-    MPIR_Add_finalize(finish_messages, NULL, MPIR_FINALIZE_CALLBACK_PRIO + 1);
     return MPI_SUCCESS;
 }
 
@@ -481,6 +337,7 @@ int MPIDI_CH3_Finalize(void)
     MPIDI_CH3I_Schedules_finalize();
     MPIDI_CH3I_Windows_finalize();
     MPIDI_CH3I_Worlds_finalize();
+    MPIDI_CH3I_Agreement_finalize();
     mpi_errno = MPIDI_CH3I_Progress_finalize();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_channel = NULL;

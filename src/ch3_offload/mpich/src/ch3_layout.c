@@ -199,7 +199,9 @@ int MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype dat
 {
     int mpi_errno = MPI_SUCCESS;
 
-    if (!MPIDI_CH3I_Plain_payload(buf, count, datatype, payload)) {
+    if (datatype == MPI_DATATYPE_NULL) {        /* MPICH lets it pass where there are no elements */
+        memset(payload, 0, sizeof(*payload));
+    } else if (!MPIDI_CH3I_Plain_payload(buf, count, datatype, payload)) {
         req->ch.walk = make_walk(buf, count, datatype);
         MPIR_ERR_CHKANDJUMP1(req->ch.walk == NULL, mpi_errno, MPI_ERR_OTHER, "**nomem", "**nomem %s",
                              "a walk through a datatype");
@@ -214,7 +216,8 @@ int MPIDI_CH3I_Payload_of_type(const void *buf, MPI_Aint count, MPI_Datatype dat
 
 void MPIDI_CH3I_Hold_datatype(MPIR_Request * req)
 {
-    if (req->dev.datatype_ptr == NULL && !HANDLE_IS_BUILTIN(req->dev.datatype)) {
+    if (req->dev.datatype_ptr == NULL && !HANDLE_IS_BUILTIN(req->dev.datatype) &&
+        req->dev.datatype != MPI_DATATYPE_NULL) {
         MPIR_Datatype_get_ptr(req->dev.datatype, req->dev.datatype_ptr);
         MPIR_Datatype_ptr_add_ref(req->dev.datatype_ptr);
     }

@@ -18,6 +18,7 @@ int MPIDI_CH3I_Packet_recv_init(void)
 
     mpi_errno = MPIDI_CH3_PktHandler_Init(handlers, MPIDI_CH3_PKT_END_ALL + 1);
     MPIR_ERR_CHECK(mpi_errno);
+    MPIDI_CH3I_Agreement_init(handlers);
 
   fn_exit:
     return mpi_errno;
@@ -194,6 +195,19 @@ static inline int may_concern_lock(const MPIDI_CH3_Pkt_t * pkt)
                                MPIDI_CH3_PKT_FLAG_RMA_UNLOCK));
 }
 
+/* CH3's handler does not say that it has taken no data, and fails if the communicator has been freed here. */
+static int handle_revoke(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt)
+{
+    MPIR_Comm *comm = NULL;
+    intptr_t data_bytes = 0;
+    MPIR_Request *rreq = NULL;
+
+    MPIDI_CH3I_Comm_find(pkt->revoke.revoked_comm, &comm);
+    if (comm == NULL)
+        return MPI_SUCCESS;
+    return handlers[MPIDI_CH3_PKT_REVOKE] (vc, pkt, NULL, &data_bytes, &rreq);
+}
+
 /* Calls the handler of a packet with the data behind its header. Returns an error, and in *taken how much of
  * the data it took. */
 static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *data, size_t length,
@@ -216,6 +230,11 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
     }
     if (type == MPIDI_CH3_PKT_LOCK_ACK && (pkt->lock_ack.pkt_flags & MPIDI_CH3I_LOCK_BROKEN)) {
         MPIDI_CH3I_Lock_refused(&pkt->lock_ack);
+        goto fn_exit;
+    }
+    if (type == MPIDI_CH3_PKT_REVOKE) {
+        mpi_errno = handle_revoke(vc, pkt);
+        MPIR_ERR_CHECK(mpi_errno);
         goto fn_exit;
     }
     mpi_errno = handlers[type] (vc, pkt, (void *) data, &data_bytes, &rreq);

@@ -70,9 +70,12 @@ static void register_dynamic(MPIR_T_pvar_class_t varclass, MPI_Datatype datatype
 /* MPICH_RECVQ variables exist if MPICH was configured with --enable-mpit-pvars=recvq (or all). */
 int MPIDI_CH3U_Recvq_init(void)
 {
-    int mpi_errno = MPI_SUCCESS;
+    static int are_registered = FALSE;  /* which they stay */
 
     MPIDI_CH3I_Recvq_purge_init();
+    if (are_registered)
+        return MPI_SUCCESS;
+    are_registered = TRUE;
     PVAR_GATED_ACTION(RECVQ,
                       register_dynamic(MPI_T_PVAR_CLASS_LEVEL, MPI_UNSIGNED, "posted_recvq_length",
                                        get_posted_length,
@@ -102,7 +105,7 @@ int MPIDI_CH3U_Recvq_init(void)
                                       MPI_T_VERBOSITY_USER_DETAIL, MPI_T_BIND_NO_OBJECT,
                                       (MPIR_T_PVAR_FLAG_READONLY | MPIR_T_PVAR_FLAG_CONTINUOUS), "CH3",
                                       "total time spent on search passes on the unexpected receive queue");
-    return mpi_errno;
+    return MPI_SUCCESS;
 }
 
 /* ---- status and completion ---- */
@@ -258,13 +261,17 @@ static MPIR_Request *create_rreq(int source, int tag, int context_id, MPIR_Comm 
     return rreq;
 }
 
-/* A receive from a dead process, or from any with a dead one among them, for which nothing waits here:
- * fails at once. */
+/* A receive from a dead process, or from any with a dead one among them, for which nothing waits here, or
+ * for a communicator that others have given up making: fails at once. */
 static int source_is_dead(int source, ch3_offload_match_t match, ch3_offload_match_t ignore, MPIR_Comm * comm,
                           int *mpi_errno)
 {
     ch3_offload_envelope_t envelope;
 
+    if (unlikely(MPIDI_CH3I_is_abandoned) && MPIDI_CH3I_Is_abandoned(comm, MPIDI_CH3I_Match_tag(match))) {
+        MPIR_ERR_SETSIMPLE(*mpi_errno, MPIX_ERR_REVOKED, "**revoked");
+        return TRUE;
+    }
     if (source == MPI_ANY_SOURCE) {
         if (likely(!MPIDI_CH3I_Fails_any_source(comm)))
             return FALSE;
@@ -335,6 +342,8 @@ int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, 
     MPI_Aint length;
     const int context_offset = MPIR_PT2PT_ATTR_CONTEXT_OFFSET(attr);
 
+    if (unlikely(datatype == MPI_DATATYPE_NULL))        /* and no elements */
+        datatype = MPI_BYTE;
     if (unlikely(comm->revoked || !HANDLE_IS_BUILTIN(datatype)))
         return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, attr, status, request);
     wanted.match = MPIDI_CH3I_Receive_match(comm->recvcontext_id + context_offset, rank, tag, &wanted.ignore);
@@ -475,6 +484,8 @@ int MPIDI_CH3I_Request_free(MPIR_Request * request)
     MPIR_Request *rreq = request->kind == MPIR_REQUEST_KIND__PREQUEST_RECV ? request->u.persist.real_request :
         request;
 
+    if (MPIR_Request_is_partitioned(request))
+        MPIDI_CH3I_Partitioned_freed(request);
     if (rreq != NULL && rreq->kind == MPIR_REQUEST_KIND__RECV && !MPIR_Request_is_complete(rreq) &&
         rreq->comm != NULL) {
         int rank, source = rreq->dev.match.parts.rank;

@@ -6,8 +6,8 @@
 
 #include "mpidi_ch3_impl.h"
 
-/* Of all tags, both of collectives and of the rest. */
-#define COLLECTIVE_BIT (UINT64_C(1) << 32)
+/* What tells the kinds of messages of a communicator apart. */
+#define KIND_BITS ((uint64_t) (1 | MPIDI_CH3I_PARTITIONED_MASK) << 32)
 
 /* Revocations so far: none is the common case. */
 static int revocations = 0;
@@ -43,10 +43,13 @@ static void purge_comm(MPIR_Comm * comm)
     int base = comm->recvcontext_id;
     int count = 0;
     ch3_offload_pattern_t messages = all_of_context(base + MPIR_CONTEXT_PT2PT_OFFSET);
-    ch3_offload_pattern_t others[5];
+    ch3_offload_pattern_t others[8];
     ch3_offload_pattern_t spared[2] = { all_of_tag(MPIR_AGREE_TAG), all_of_tag(MPIR_SHRINK_TAG) };
 
     others[count++] = all_of_context(base + MPIR_CONTEXT_COLL_OFFSET);
+    others[count++] = all_of_context(base + MPIDI_CH3I_PARTITIONED_GREETING);
+    others[count++] = all_of_context(base + MPIDI_CH3I_PARTITIONED_ANSWER);
+    others[count++] = all_of_context(base + MPIDI_CH3I_PARTITIONED_DATA);
     if (MPIR_Comm_is_parent_comm(comm)) {
         others[count++] = all_of_context(base + MPIR_CONTEXT_INTRANODE_OFFSET + MPIR_CONTEXT_PT2PT_OFFSET);
         others[count++] = all_of_context(base + MPIR_CONTEXT_INTRANODE_OFFSET + MPIR_CONTEXT_COLL_OFFSET);
@@ -56,6 +59,16 @@ static void purge_comm(MPIR_Comm * comm)
     ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, &messages, 1, NULL, 0, CH3_OFFLOAD_REVOKED);
     ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, others, count, spared, 2,
                       CH3_OFFLOAD_REVOKED);
+}
+
+void MPIDI_CH3I_Drop_tagged(MPIR_Comm * comm, int tag)
+{
+    const int context_id = comm->recvcontext_id + MPIR_CONTEXT_COLL_OFFSET;
+    const ch3_offload_pattern_t pattern = { MPIDI_CH3I_Match(context_id, 0, tag),
+        {MPIDI_CH3I_Error_bits() | (uint32_t) MPIR_TAG_COLL_BIT, MPIDI_CH3I_ANY_RANK}
+    };
+
+    ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, &pattern, 1, NULL, 0, CH3_OFFLOAD_REVOKED);
 }
 
 int MPIDI_CH3U_Clean_recvq(MPIR_Comm * comm_ptr)
@@ -91,7 +104,7 @@ static void fail_receives(MPIR_Comm * comm, int source)
     ch3_offload_pattern_t pattern;
 
     pattern.match = MPIDI_CH3I_Receive_match(comm->recvcontext_id, source, MPI_ANY_TAG, &pattern.ignore);
-    pattern.ignore.bits |= COLLECTIVE_BIT;
+    pattern.ignore.bits |= KIND_BITS;
     ch3_offload_purge(MPIDI_CH3I_channel, scope, &pattern, 1, NULL, 0, CH3_OFFLOAD_PEER_FAILED);
 }
 

@@ -148,8 +148,11 @@ int MPIDI_CH3_PG_Init(MPIDI_PG_t * pg)
     return MPI_SUCCESS;
 }
 
-int MPIDI_CH3_PG_Destroy(struct MPIDI_PG *pg)
+/* In place of MPIDI_CH3_PG_Destroy (mpidi_ch3_post.h). */
+int MPIDI_CH3I_PG_destroy(struct MPIDI_PG *pg, struct MPIDI_PG **world)
 {
+    if (*world == pg)
+        *world = NULL;
     MPL_free(pg->ch.names);
     pg->ch.names = NULL;
     return MPI_SUCCESS;
