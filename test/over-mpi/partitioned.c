@@ -375,6 +375,40 @@ static void expect_class(int error, int wanted, const char *what)
         fail("%s: error class %d instead of %d", what, class, wanted);
 }
 
+/* What the calls say of a request that is active, complete and inactive. */
+static void statuses(void)
+{
+    char memory[8] = { 0 };
+    MPI_Request requests[2];
+    MPI_Status status;
+    int count, flag, all;
+
+    MPI_Psend_init(memory, 1, 4, MPI_BYTE, rank, TAG, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    MPI_Precv_init(memory + 4, 1, 4, MPI_BYTE, rank, TAG, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
+    MPI_Startall(2, requests);
+    MPI_Testall(2, requests, &all, MPI_STATUSES_IGNORE);
+    if (all)
+        fail("all is over before anything is ready");
+    MPI_Pready(0, requests[0]);
+    expect_class(MPI_Pready(0, requests[0]), MPI_ERR_ARG, "the only partition is ready twice");
+    do
+        expect_class(MPI_Request_get_status(requests[1], &flag, &status), MPI_SUCCESS, "a status");
+    while (!flag);
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    if (count != 4 || status.MPI_SOURCE != rank || status.MPI_TAG != TAG)
+        fail("MPI_Request_get_status says %d bytes from %d with tag %d", count, status.MPI_SOURCE, status.MPI_TAG);
+    do
+        expect_class(MPI_Testall(2, requests, &all, MPI_STATUSES_IGNORE), MPI_SUCCESS, "MPI_Testall");
+    while (!all);
+    MPI_Wait(&requests[1], &status);
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    if (count != 0 || status.MPI_SOURCE != MPI_ANY_SOURCE || status.MPI_TAG != MPI_ANY_TAG)
+        fail("an inactive request has the status of %d bytes from %d with tag %d", count, status.MPI_SOURCE,
+             status.MPI_TAG);
+    MPI_Request_free(&requests[0]);
+    MPI_Request_free(&requests[1]);
+}
+
 static void wrong(void)
 {
     const int other = 1 - rank;
@@ -413,6 +447,7 @@ static void wrong(void)
     expect_class(MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_SUCCESS, "the end of it");
     MPI_Request_free(&request);
 
+    statuses();
     /* Nobody: over at once. */
     MPI_Psend_init(memory, 2, 50, MPI_BYTE, MPI_PROC_NULL, TAG, MPI_COMM_WORLD, MPI_INFO_NULL, &mates[0]);
     MPI_Precv_init(memory, 2, 50, MPI_BYTE, MPI_PROC_NULL, TAG, MPI_COMM_WORLD, MPI_INFO_NULL, &mates[1]);
@@ -457,6 +492,20 @@ static void wrong(void)
         MPI_Pready(0, request);
     expect_class(MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_SUCCESS, "the one that is left");
     MPI_Request_free(&request);
+    /* Freed before both have met, while it is active: its data arrives. */
+    if (rank == 0) {
+        MPI_Psend_init(memory, 1, 8, MPI_BYTE, other, TAG + 3, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+        MPI_Start(&request);
+        MPI_Pready(0, request);
+        MPI_Request_free(&request);
+        MPI_Send(NULL, 0, MPI_BYTE, other, TAG, MPI_COMM_WORLD);
+    } else {
+        MPI_Recv(NULL, 0, MPI_BYTE, other, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Precv_init(memory, 1, 8, MPI_BYTE, other, TAG + 3, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+        MPI_Start(&request);
+        expect_class(MPI_Wait(&request, MPI_STATUS_IGNORE), MPI_SUCCESS, "from a request that was freed");
+        MPI_Request_free(&request);
+    }
     /* These never meet. */
     MPI_Psend_init(memory, 1, 8, MPI_BYTE, other, TAG + 1, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
     MPI_Request_free(&request);

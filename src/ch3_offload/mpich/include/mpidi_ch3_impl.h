@@ -156,6 +156,7 @@ void MPIDI_CH3I_Schedules_finalize(void);
 
 /* ---- ch3_partitioned.c ---- */
 
+int MPIDI_CH3I_Is_partitioned(const MPIR_Request * request);
 /* The user has freed the request of a partitioned operation. */
 void MPIDI_CH3I_Partitioned_freed(MPIR_Request * request);
 void MPIDI_CH3I_Partitioned_finalize(void);
@@ -421,9 +422,9 @@ void MPIDI_CH3I_Defer_error(int mpi_errno);
 void MPIDI_CH3I_Note_failure(MPIDI_VC_t * vc);
 /* A communicator was made: that of MPIX_Comm_shrink, perhaps. */
 void MPIDI_CH3I_Note_created(MPIR_Comm * comm);
-/* TRUE: others have given up making a communicator, and this process has not yet. */
-extern int MPIDI_CH3I_is_abandoned;
-/* REQUIRES: that. Whether the receive is of making it: then its message does not come. */
+/* Communicators that others have given up making, and this process has not yet. */
+extern int MPIDI_CH3I_abandoned;
+/* Whether the receive is of making one of them: then its message does not come. */
 int MPIDI_CH3I_Is_abandoned(const MPIR_Comm * comm, int tag);
 /* Adds its handler of packets. */
 void MPIDI_CH3I_Agreement_init(MPIDI_CH3_PktHandler_Fcn ** handlers);

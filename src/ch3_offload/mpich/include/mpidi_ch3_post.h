@@ -139,6 +139,25 @@ int MPIDI_CH3I_Stock_comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
 #define MPIDI_CH3I_STARTALL_1 MPIDI_CH3I_Startall(1
 #define MPIDI_CH3I_STARTALL_count MPIDI_CH3I_Startall(count
 #define MPIDI_CH3I_STARTALL_int MPIDI_CH3I_Stock_startall(int
+/* MPICH's core forgets their requests: in MPI_Testall, MPI_Request_get_status, and when one is inactive. */
+#define MPIR_Request_get_error(first_) MPIDI_CH3I_REQUEST_GET_ERROR_##first_)
+#define MPIDI_CH3I_REQUEST_GET_ERROR_request_ptrs MPIDI_CH3I_Request_get_error(request_ptrs
+#define MPIDI_CH3I_REQUEST_GET_ERROR_MPIR_Request MPIDI_CH3I_Stock_request_get_error(MPIR_Request
+#define MPIR_Request_get_status_impl(first_, ...) MPIDI_CH3I_REQUEST_GET_STATUS_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_REQUEST_GET_STATUS_request_ptr MPIDI_CH3I_Request_get_status(request_ptr
+#define MPIDI_CH3I_REQUEST_GET_STATUS_MPIR_Request MPIDI_CH3I_Stock_request_get_status(MPIR_Request
+#define MPIR_Request_completion_processing(first_, ...) \
+    MPIDI_CH3I_REQUEST_COMPLETION_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_REQUEST_COMPLETION_rreq MPIDI_CH3I_Request_completion(rreq
+#define MPIDI_CH3I_REQUEST_COMPLETION_request_ptr MPIDI_CH3I_Request_completion(request_ptr
+#define MPIDI_CH3I_REQUEST_COMPLETION_request_ptrs MPIDI_CH3I_Request_completion(request_ptrs
+#define MPIDI_CH3I_REQUEST_COMPLETION_MPIR_Request MPIDI_CH3I_Stock_request_completion(MPIR_Request
+int MPIDI_CH3I_Request_get_error(MPIR_Request * request);
+int MPIDI_CH3I_Stock_request_get_error(MPIR_Request * request);
+int MPIDI_CH3I_Request_get_status(MPIR_Request * request, int *flag, MPI_Status * status);
+int MPIDI_CH3I_Stock_request_get_status(MPIR_Request * request, int *flag, MPI_Status * status);
+int MPIDI_CH3I_Request_completion(MPIR_Request * request, MPI_Status * status);
+int MPIDI_CH3I_Stock_request_completion(MPIR_Request * request, MPI_Status * status);
 int MPIDI_CH3I_Psend_init(const void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank,
                           int tag, MPIR_Comm * comm, MPIR_Info * info, MPIR_Request ** request);
 int MPIDI_CH3I_Stock_psend_init(const void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank,

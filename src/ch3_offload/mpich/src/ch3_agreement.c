@@ -52,14 +52,17 @@ typedef struct agreements {
 
 static agreements_t *all_agreements = NULL;
 
-/* The communicator that MPIX_Comm_shrink is making in this process, if it is. */
-static struct {
-    const agreements_t *all;    /* of the communicator that is shrunk; NULL: none is being made */
+/* A communicator that MPIX_Comm_shrink is making in a thread of this process. */
+typedef struct making {
+    struct making *next;
+    const agreements_t *all;    /* of the communicator that is shrunk */
     MPIR_Comm *from;
     MPIR_Comm *comm;            /* NULL: its context is not known yet */
     pthread_t thread;
-} making;
-int MPIDI_CH3I_is_abandoned = FALSE;
+    int is_abandoned;           /* others have given up */
+} making_t;
+static making_t *makings = NULL;
+int MPIDI_CH3I_abandoned = 0;
 
 /* ---- who has failed, and who knows ---- */
 
@@ -368,34 +371,86 @@ static int tag_after(uint32_t number)
 
 void MPIDI_CH3I_Note_created(MPIR_Comm * comm)
 {
-    if (making.all != NULL && making.comm == NULL && pthread_equal(making.thread, pthread_self()))
-        making.comm = comm;
+    making_t *making;
+
+    for (making = makings; making != NULL; making = making->next)
+        if (making->comm == NULL && pthread_equal(making->thread, pthread_self()))
+            making->comm = comm;
+}
+
+static int is_of(const making_t * making, const MPIR_Comm * comm, int tag)
+{
+    const MPIR_Comm *new_comm = making->comm;
+
+    if (comm == making->from)
+        return MPIR_TAG_MASK_ERROR_BITS(tag & ~MPIR_TAG_COLL_BIT) == tag_after(making->all->number);
+    return new_comm != NULL && (comm == new_comm || comm == new_comm->node_comm ||
+                                comm == new_comm->node_roots_comm);
 }
 
 int MPIDI_CH3I_Is_abandoned(const MPIR_Comm * comm, int tag)
 {
-    if (comm == making.from) {
-        const int plain = MPIR_TAG_MASK_ERROR_BITS(tag & ~MPIR_TAG_COLL_BIT);
-        return plain == MPIR_AGREE_TAG || plain == MPIR_SHRINK_TAG;
-    }
-    return making.comm != NULL && (comm == making.comm || comm == making.comm->node_comm ||
-                                   comm == making.comm->node_roots_comm);
+    const making_t *making;
+
+    for (making = makings; making != NULL; making = making->next)
+        if (making->is_abandoned && is_of(making, comm, tag))
+            return TRUE;
+    return FALSE;
 }
 
 /* What this process waits for to make it fails, and what it would wait for (MPIDI_CH3I_Is_abandoned). */
-static void abandon(void)
+static void abandon(making_t * making)
 {
-    MPIDI_CH3I_is_abandoned = TRUE;
-    MPIDI_CH3I_Drop_tagged(making.from, tag_after(making.all->number));
-    if (making.comm != NULL)
-        MPIDI_CH3U_Clean_recvq(making.comm);
+    making->is_abandoned = TRUE;
+    MPIDI_CH3I_abandoned++;
+    MPIDI_CH3I_Drop_tagged(making->from, tag_after(making->all->number));
+    if (making->comm != NULL)
+        MPIDI_CH3U_Clean_recvq(making->comm);
 }
 
 static void take_abandonment(agreements_t * all, uint32_t number)
 {
+    making_t *making;
+
+    if ((int32_t) (number - all->abandoned) <= 0)
+        return;                 /* it is late */
     all->abandoned = number;
-    if (making.all == all && number == all->number + 1 && !MPIDI_CH3I_is_abandoned)
-        abandon();
+    for (making = makings; making != NULL; making = making->next)
+        if (making->all == all && number == all->number + 1 && !making->is_abandoned)
+            abandon(making);
+}
+
+static void begin_making(making_t * making, const agreements_t * all, MPIR_Comm * from)
+{
+    making->next = makings;
+    making->all = all;
+    making->from = from;
+    making->comm = NULL;
+    making->thread = pthread_self();
+    making->is_abandoned = all->abandoned == all->number + 1;
+    MPIDI_CH3I_abandoned += making->is_abandoned;
+    makings = making;
+}
+
+static void end_making(making_t * making)
+{
+    making_t **place;
+
+    for (place = &makings; *place != making; place = &(*place)->next);
+    *place = making->next;
+    MPIDI_CH3I_abandoned -= making->is_abandoned;
+}
+
+/* FALSE: the packet says that it comes from another rank than that process has. */
+static int is_from(MPIDI_VC_t * vc, const MPIDI_CH3I_Pkt_agree_t * pkt)
+{
+    MPIR_Comm *comm;
+
+    for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next)
+        if (comm->context_id == pkt->context && comm->comm_kind == MPIR_COMM_KIND__INTRACOMM &&
+            comm->local_size == pkt->size && member(comm, pkt->from) != vc)
+            return name_members(comm) != pkt->members;
+    return TRUE;
 }
 
 static int is_sound(const MPIDI_CH3I_Pkt_agree_t * pkt)
@@ -422,8 +477,8 @@ static int take_packet(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * packet, void *data ATT
 
     *length = 0;
     *request = NULL;
-    MPIR_ERR_CHKANDJUMP1(!is_sound(pkt), mpi_errno, MPI_ERR_OTHER, "**ch3|offload|protocol",
-                         "**ch3|offload|protocol %d", vc->pg_rank);
+    MPIR_ERR_CHKANDJUMP1(!is_sound(pkt) || !is_from(vc, pkt), mpi_errno, MPI_ERR_OTHER,
+                         "**ch3|offload|protocol", "**ch3|offload|protocol %d", vc->pg_rank);
     all = find_agreements(pkt->context, pkt->members, pkt->size);
     MPIR_ERR_CHKANDJUMP(all == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
     ahead = (int32_t) (pkt->number - all->decided);
@@ -547,6 +602,16 @@ static void tell_others(const agreements_t * all, MPIR_Comm * comm)
             send_decision(all, member(comm, i), comm->rank, i);
 }
 
+/* The decision is another's: those that take this process for the coordinator wait for its word. */
+static void pass_on(const agreements_t * all, MPIR_Comm * comm, const gathering_t * own)
+{
+    int i;
+
+    for (i = 0; i < all->size; i++)
+        if (i != comm->rank && own->has[i])
+            send_decision(all, member(comm, i), comm->rank, i);
+}
+
 /* What others know to have failed has failed here, too: then MPIX_Comm_failure_ack acknowledges it. */
 static void meet_failures(const agreements_t * all, MPIR_Comm * comm)
 {
@@ -564,7 +629,7 @@ static void meet_failures(const agreements_t * all, MPIR_Comm * comm)
 static int come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
 {
     int mpi_errno = MPI_SUCCESS;
-    int coordinator = -1, acknowledged;
+    int coordinator = -1, acknowledged, is_own = FALSE;
     agreements_t *all = NULL;
     gathering_t *own;
     char *failed;
@@ -593,6 +658,7 @@ static int come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
         if (next == comm->rank && has_all(own, comm, all->size)) {
             decide(all, comm);
             tell_others(all, comm);
+            is_own = TRUE;
             break;
         }
         if (next != coordinator) {
@@ -606,6 +672,8 @@ static int come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
         /* An error of progress is one of other operations. */
         (void) MPIDI_CH3I_Await_progress();
     }
+    if (!is_own)
+        pass_on(all, comm, own);
     meet_failures(all, comm);
     *result = all;
 
@@ -652,6 +720,7 @@ static int make_comm(const agreements_t * all, MPIR_Comm * comm, const char *fai
 {
     int mpi_errno = MPI_SUCCESS;
     MPIR_Group *group = NULL, *alive = NULL;
+    making_t making;
     char *is_alive;
     int i;
     MPIR_CHKLMEM_DECL(1);
@@ -664,18 +733,11 @@ static int make_comm(const agreements_t * all, MPIR_Comm * comm, const char *fai
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = make_group(group, is_alive, &alive);
     MPIR_ERR_CHECK(mpi_errno);
-    making.all = all;
-    making.from = comm;
-    making.comm = NULL;
-    making.thread = pthread_self();
-    MPIDI_CH3I_is_abandoned = all->abandoned == all->number + 1;
+    begin_making(&making, all, comm);
     mpi_errno = MPIR_Comm_create_group_impl(comm, alive, tag_after(all->number), new_comm);
-    making.all = NULL;
-    MPIDI_CH3I_is_abandoned = FALSE;
-    if (mpi_errno != MPI_SUCCESS && *new_comm != NULL) {
-        MPIR_Comm_release(*new_comm);
-        *new_comm = NULL;
-    }
+    end_making(&making);
+    if (mpi_errno != MPI_SUCCESS)
+        *new_comm = NULL;       /* MPICH has freed it */
     MPIR_ERR_CHECK(mpi_errno);
 
   fn_exit:

@@ -72,6 +72,17 @@ static part_t *parts = NULL;
 /* Where the search for free tags goes on: tags come back as late as possible. */
 static uint32_t next_tag = 0;
 
+int MPIDI_CH3I_Is_partitioned(const MPIR_Request * request)
+{
+    return request->kind == MPIR_REQUEST_KIND__PART_SEND || request->kind == MPIR_REQUEST_KIND__PART_RECV;
+}
+
+static void empty_status(MPIR_Request * request)
+{
+    MPIR_Status_set_empty(&request->status);
+    request->status.MPI_ERROR = MPI_SUCCESS;
+}
+
 /* ---- tags ---- */
 
 /* The end of some tags that are taken, of those that begin at `first`; `first`: none is. */
@@ -139,8 +150,6 @@ static void end_round(part_t * part)
         MPIR_STATUS_SET_COUNT(*status, status->MPI_ERROR == MPI_SUCCESS && part->rank != MPI_PROC_NULL ?
                               part->bytes : 0);
     }
-    if (part->request->completion_notification)
-        MPIR_cc_dec(part->request->completion_notification);
     MPIR_cc_set(part->request->cc_ptr, 0);
     MPIDI_CH3_Progress_signal_completion();
 }
@@ -465,6 +474,8 @@ static int make_part(int is_send, const void *buf, int partitions, MPI_Count cou
     part_t *part = NULL;
     MPIR_CHKPMEM_DECL(2);
 
+    if (type == MPI_DATATYPE_NULL)      /* and no elements */
+        type = MPI_BYTE;
     MPIR_Datatype_get_size_macro(type, element_bytes);
     MPIR_ERR_CHKANDJUMP(__builtin_mul_overflow(count, element_bytes, &partition_bytes) ||
                         __builtin_mul_overflow(partition_bytes, partitions, &bytes),
@@ -499,6 +510,10 @@ static int make_part(int is_send, const void *buf, int partitions, MPI_Count cou
     req->ch.partitioned = part;
     MPIR_Part_request_inactivate(req);
     MPIR_cc_set(req->cc_ptr, 0);
+    empty_status(req);
+#if MPIDI_CH3I_MPICH_IS(4, 2)
+    MPIR_Comm_save_inactive_request(comm, req);
+#endif
     *new_part = part;
     MPIR_CHKPMEM_COMMIT();
 
@@ -590,7 +605,7 @@ int MPIDI_CH3I_Startall(int count, MPIR_Request * requests[])
     int i, first = 0;           /* of those that CH3 starts next */
 
     for (i = 0; i < count; i++) {
-        if (!MPIR_Request_is_partitioned(requests[i]))
+        if (!MPIDI_CH3I_Is_partitioned(requests[i]))
             continue;
         if (first < i) {
             mpi_errno = MPIDI_CH3I_Stock_startall(i - first, requests + first);
@@ -612,8 +627,8 @@ static int make_ready(part_t * part, int partition)
 {
     int mpi_errno = MPI_SUCCESS;
 
-    if (!part->is_active)
-        goto fn_exit;           /* it has failed, or nobody receives it */
+    if (part->rank == MPI_PROC_NULL || part->failure != MPI_SUCCESS)
+        goto fn_exit;
     MPIR_ERR_CHKANDJUMP1(part->is_ready[partition], mpi_errno, MPI_ERR_ARG, "**ch3|offload|ready",
                          "**ch3|offload|ready %d", partition);
     part->is_ready[partition] = TRUE;
@@ -676,6 +691,48 @@ int MPIDI_CH3I_Parrived(MPIR_Request * request, int partition, int *flag)
     return mpi_errno;
 }
 
+/* In place of MPIR_Request_get_error: of a request that is complete. */
+int MPIDI_CH3I_Request_get_error(MPIR_Request * request)
+{
+    return MPIDI_CH3I_Is_partitioned(request) ? request->status.MPI_ERROR :
+        MPIDI_CH3I_Stock_request_get_error(request);
+}
+
+/* In place of MPIR_Request_get_status_impl. */
+int MPIDI_CH3I_Request_get_status(MPIR_Request * request, int *flag, MPI_Status * status)
+{
+    int mpi_errno = MPI_SUCCESS;
+
+    if (!MPIDI_CH3I_Is_partitioned(request))
+        return MPIDI_CH3I_Stock_request_get_status(request, flag, status);
+    if (!MPIR_Request_is_complete(request)) {
+        mpi_errno = MPID_Progress_test(NULL);
+        MPIR_ERR_CHECK(mpi_errno);
+    }
+    *flag = MPIR_Request_is_complete(request);
+    if (*flag) {
+        MPIR_Request_extract_status(request, status);
+        mpi_errno = request->status.MPI_ERROR;
+    }
+
+  fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* In place of MPIR_Request_completion_processing. An inactive request has an empty status (MPI 4.0, 3.7.3).
+ */
+int MPIDI_CH3I_Request_completion(MPIR_Request * request, MPI_Status * status)
+{
+    const int is_theirs = !MPIDI_CH3I_Is_partitioned(request);
+    const int mpi_errno = MPIDI_CH3I_Stock_request_completion(request, status);
+
+    if (!is_theirs)
+        empty_status(request);
+    return mpi_errno;
+}
+
 void MPIDI_CH3I_Partitioned_freed(MPIR_Request * request)
 {
     part_t *part = request->ch.partitioned;
@@ -685,10 +742,30 @@ void MPIDI_CH3I_Partitioned_freed(MPIR_Request * request)
     free_if_over(part);
 }
 
-/* What has never met its other side will not. */
+/* TRUE: the user has freed a request of a round that is not over, and has nothing to do for it any more. */
+static int must_finish(void)
+{
+    const part_t *part;
+    int i;
+
+    DL_FOREACH(parts, part) {
+        if (part->request != NULL || !part->is_active)
+            continue;
+        for (i = 0; part->is_send && i < part->partitions && part->is_ready[i]; i++);
+        if (!part->is_send || i == part->partitions)
+            return TRUE;
+    }
+    return FALSE;
+}
+
+/* What has never met its other side, and does not have to, will not. */
 void MPIDI_CH3I_Partitioned_finalize(void)
 {
     part_t *part, *next;
+    int mpi_errno = MPI_SUCCESS;
+
+    while (must_finish() && mpi_errno == MPI_SUCCESS)
+        mpi_errno = MPIDI_CH3I_Await_progress();
 
     DL_FOREACH_SAFE(parts, part, next) {
         MPIR_Request *req = part->awaited;

@@ -268,7 +268,7 @@ static int source_is_dead(int source, ch3_offload_match_t match, ch3_offload_mat
 {
     ch3_offload_envelope_t envelope;
 
-    if (unlikely(MPIDI_CH3I_is_abandoned) && MPIDI_CH3I_Is_abandoned(comm, MPIDI_CH3I_Match_tag(match))) {
+    if (unlikely(MPIDI_CH3I_abandoned > 0) && MPIDI_CH3I_Is_abandoned(comm, MPIDI_CH3I_Match_tag(match))) {
         MPIR_ERR_SETSIMPLE(*mpi_errno, MPIX_ERR_REVOKED, "**revoked");
         return TRUE;
     }
@@ -484,7 +484,7 @@ int MPIDI_CH3I_Request_free(MPIR_Request * request)
     MPIR_Request *rreq = request->kind == MPIR_REQUEST_KIND__PREQUEST_RECV ? request->u.persist.real_request :
         request;
 
-    if (MPIR_Request_is_partitioned(request))
+    if (MPIDI_CH3I_Is_partitioned(request))
         MPIDI_CH3I_Partitioned_freed(request);
     if (rreq != NULL && rreq->kind == MPIR_REQUEST_KIND__RECV && !MPIR_Request_is_complete(rreq) &&
         rreq->comm != NULL) {
