@@ -256,10 +256,10 @@ typedef struct {
     const ch3_offload_layout_t *layout; /**< NULL: contiguous; else of kind CH3_OFFLOAD_PIECES */
 } ch3_offload_step_t;
 
-/** How a partitioned operation (MPI 4.0, chapter 4) of so many bytes is cut into messages: the bytes of each but the
- *  last, which may be shorter. They are whole partitions of the sender and whole elements of the receiver's datatype.
- *  0: there are no bytes. REQUIRES: all bytes are whole partitions and whole elements, neither of which is empty,
- *  unless `bytes` is 0. May be called without a channel. */
+/** How a partitioned operation (MPI 4.0, chapter 4) of so many bytes is cut into messages: the bytes of each
+ *  but the last, which may be shorter. They are whole partitions of the sender and whole elements of the
+ *  receiver's datatype. 0: there are no bytes. REQUIRES: all bytes are whole partitions and whole elements,
+ *  neither of which is empty, unless `bytes` is 0. May be called without a channel. */
 uint64_t ch3_offload_cut_partitions(uint64_t bytes, uint64_t partition_bytes, uint64_t element_bytes);
 
 /** The most steps that ch3_offload_schedule() takes now. 0: it takes none. */

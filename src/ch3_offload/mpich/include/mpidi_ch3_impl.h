@@ -156,7 +156,11 @@ void MPIDI_CH3I_Schedules_finalize(void);
 
 /* ---- ch3_partitioned.c ---- */
 
-int MPIDI_CH3I_Is_partitioned(const MPIR_Request * request);
+static inline int MPIDI_CH3I_Is_partitioned(const MPIR_Request * request)
+{
+    return request->kind == MPIR_REQUEST_KIND__PART_SEND || request->kind == MPIR_REQUEST_KIND__PART_RECV;
+}
+
 /* The user has freed the request of a partitioned operation. */
 void MPIDI_CH3I_Partitioned_freed(MPIR_Request * request);
 void MPIDI_CH3I_Partitioned_finalize(void);

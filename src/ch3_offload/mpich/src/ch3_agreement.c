@@ -93,22 +93,30 @@ static int is_acknowledged(MPIR_Comm * comm, int rank)
     return failed_at != 0 && failed_at <= comm->dev.ch.acknowledged;
 }
 
-/* The processes of `group` for which the array has not 0. */
-static int make_group(MPIR_Group * group, const char *is_in, MPIR_Group ** new_group)
+/* The processes of comm for which the array has not 0. Of an intercommunicator: of the remote group. */
+static int make_group(MPIR_Comm * comm, const char *is_in, MPIR_Group ** new_group)
 {
     int mpi_errno = MPI_SUCCESS;
+    MPIR_Group *group = NULL;
     int *ranks;
     int i, count = 0;
     MPIR_CHKLMEM_DECL(1);
 
-    MPIR_CHKLMEM_MALLOC(ranks, int *, group->size * sizeof(int), mpi_errno, "ranks", MPL_MEM_COMM);
-    for (i = 0; i < group->size; i++)
+    MPIR_CHKLMEM_MALLOC(ranks, int *, comm->remote_size * sizeof(int), mpi_errno, "ranks", MPL_MEM_COMM);
+    if (comm->comm_kind == MPIR_COMM_KIND__INTERCOMM)
+        mpi_errno = MPIR_Comm_remote_group_impl(comm, &group);
+    else
+        mpi_errno = MPIR_Comm_group_impl(comm, &group);
+    MPIR_ERR_CHECK(mpi_errno);
+    for (i = 0; i < comm->remote_size; i++)
         if (is_in[i])
             ranks[count++] = i;
     mpi_errno = MPIR_Group_incl_impl(group, count, ranks, new_group);
     MPIR_ERR_CHECK(mpi_errno);
 
   fn_exit:
+    if (group != NULL)
+        MPIR_Group_release(group);
     MPIR_CHKLMEM_FREEALL();
     return mpi_errno;
   fn_fail:
@@ -123,29 +131,21 @@ int MPIDI_CH3I_Failure_ack(MPIR_Comm * comm)
     return MPI_SUCCESS;
 }
 
-/* In place of MPID_Comm_failure_get_acked. Of an intercommunicator: the processes of the remote group. */
+/* In place of MPID_Comm_failure_get_acked. */
 int MPIDI_CH3I_Failure_get_acked(MPIR_Comm * comm, MPIR_Group ** new_group)
 {
     int mpi_errno = MPI_SUCCESS;
-    MPIR_Group *group = NULL;
     char *is_in;
     int i;
     MPIR_CHKLMEM_DECL(1);
 
     MPIR_CHKLMEM_MALLOC(is_in, char *, comm->remote_size, mpi_errno, "failed processes", MPL_MEM_COMM);
-    if (comm->comm_kind == MPIR_COMM_KIND__INTERCOMM)
-        mpi_errno = MPIR_Comm_remote_group_impl(comm, &group);
-    else
-        mpi_errno = MPIR_Comm_group_impl(comm, &group);
-    MPIR_ERR_CHECK(mpi_errno);
     for (i = 0; i < comm->remote_size; i++)
         is_in[i] = is_acknowledged(comm, i);
-    mpi_errno = make_group(group, is_in, new_group);
+    mpi_errno = make_group(comm, is_in, new_group);
     MPIR_ERR_CHECK(mpi_errno);
 
   fn_exit:
-    if (group != NULL)
-        MPIR_Group_release(group);
     MPIR_CHKLMEM_FREEALL();
     return mpi_errno;
   fn_fail:
@@ -549,9 +549,9 @@ static void send_contribution(const agreements_t * all, MPIR_Comm * comm, int va
 }
 
 /* Also so that it is noticed if they are dead: no message may have gone there yet. */
-static void ask_others(const agreements_t * all, MPIR_Comm * comm)
+static void ask_others(agreements_t * all, MPIR_Comm * comm)
 {
-    const gathering_t *own = gathering_of((agreements_t *) all, all->number);
+    const gathering_t *own = gathering_of(all, all->number);
     int i;
 
     for (i = 0; i < all->size; i++) {
@@ -575,7 +575,7 @@ static int has_all(const gathering_t * own, MPIR_Comm * comm, int size)
     return TRUE;
 }
 
-/* The coordinator decides, and tells all others. */
+/* The coordinator decides. */
 static void decide(agreements_t * all, MPIR_Comm * comm)
 {
     const gathering_t *own = gathering_of(all, all->number);
@@ -593,22 +593,13 @@ static void decide(agreements_t * all, MPIR_Comm * comm)
     all->decided = all->number;
 }
 
-static void tell_others(const agreements_t * all, MPIR_Comm * comm)
+/* Tells the decision to the others for which the array has not 0. NULL: to all of them. */
+static void tell(const agreements_t * all, MPIR_Comm * comm, const char *is_told)
 {
     int i;
 
     for (i = 0; i < all->size; i++)
-        if (i != comm->rank)
-            send_decision(all, member(comm, i), comm->rank, i);
-}
-
-/* The decision is another's: those that take this process for the coordinator wait for its word. */
-static void pass_on(const agreements_t * all, MPIR_Comm * comm, const gathering_t * own)
-{
-    int i;
-
-    for (i = 0; i < all->size; i++)
-        if (i != comm->rank && own->has[i])
+        if (i != comm->rank && (is_told == NULL || is_told[i]))
             send_decision(all, member(comm, i), comm->rank, i);
 }
 
@@ -629,7 +620,8 @@ static void meet_failures(const agreements_t * all, MPIR_Comm * comm)
 static int come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
 {
     int mpi_errno = MPI_SUCCESS;
-    int coordinator = -1, acknowledged, is_own = FALSE;
+    int coordinator = -1, acknowledged;
+    const char *is_told;
     agreements_t *all = NULL;
     gathering_t *own;
     char *failed;
@@ -649,6 +641,8 @@ static int come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
     /* What others get of it stays the same, whatever comes in. */
     MPIR_Memcpy(failed, own->failed, all->size);
     acknowledged = own->acknowledged[comm->rank];
+    /* If the decision is another's, who takes this process for the coordinator waits for its word. */
+    is_told = own->has;
     while (all->decided != all->number) {
         int next = MPL_MAX(own->coordinator, 0);
 
@@ -657,8 +651,7 @@ static int come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
         own->coordinator = next;
         if (next == comm->rank && has_all(own, comm, all->size)) {
             decide(all, comm);
-            tell_others(all, comm);
-            is_own = TRUE;
+            is_told = NULL;
             break;
         }
         if (next != coordinator) {
@@ -672,8 +665,7 @@ static int come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
         /* An error of progress is one of other operations. */
         (void) MPIDI_CH3I_Await_progress();
     }
-    if (!is_own)
-        pass_on(all, comm, own);
+    tell(all, comm, is_told);
     meet_failures(all, comm);
     *result = all;
 
@@ -719,7 +711,7 @@ static void tell_abandonment(const agreements_t * all, MPIR_Comm * comm)
 static int make_comm(const agreements_t * all, MPIR_Comm * comm, const char *failed, MPIR_Comm ** new_comm)
 {
     int mpi_errno = MPI_SUCCESS;
-    MPIR_Group *group = NULL, *alive = NULL;
+    MPIR_Group *alive = NULL;
     making_t making;
     char *is_alive;
     int i;
@@ -729,9 +721,7 @@ static int make_comm(const agreements_t * all, MPIR_Comm * comm, const char *fai
     MPIR_CHKLMEM_MALLOC(is_alive, char *, comm->local_size, mpi_errno, "processes", MPL_MEM_COMM);
     for (i = 0; i < comm->local_size; i++)
         is_alive[i] = !failed[i];
-    mpi_errno = MPIR_Comm_group_impl(comm, &group);
-    MPIR_ERR_CHECK(mpi_errno);
-    mpi_errno = make_group(group, is_alive, &alive);
+    mpi_errno = make_group(comm, is_alive, &alive);
     MPIR_ERR_CHECK(mpi_errno);
     begin_making(&making, all, comm);
     mpi_errno = MPIR_Comm_create_group_impl(comm, alive, tag_after(all->number), new_comm);
@@ -743,8 +733,6 @@ static int make_comm(const agreements_t * all, MPIR_Comm * comm, const char *fai
   fn_exit:
     if (alive != NULL)
         MPIR_Group_release(alive);
-    if (group != NULL)
-        MPIR_Group_release(group);
     MPIR_CHKLMEM_FREEALL();
     return mpi_errno;
   fn_fail:

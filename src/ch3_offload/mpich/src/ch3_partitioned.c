@@ -8,9 +8,9 @@
  * posts all of them when it starts, so that they move as other messages do, each while the others are
  * computed.
  *
- * All of these are messages of the engine, in contexts of their own (MPIDI_CH3I_PARTITIONED), and so they
- * match no other receive or probe. A message of data is known by its tag: the receiver has given each of its
- * requests tags that no other has.
+ * All of these are messages of the engine, in contexts of their own (MPIDI_CH3I_PARTITIONED_GREETING and the
+ * next two), and so they match no other receive or probe. A message of data is known by its tag: the receiver
+ * has given each of its requests tags that no other has.
  */
 
 #include "mpidi_ch3_impl.h"
@@ -43,7 +43,6 @@ typedef struct MPIDI_CH3I_Partitioned {
     int is_send;
     char *buf;
     int partitions;
-    MPI_Aint count;             /* elements of a partition */
     MPI_Datatype type;
     MPI_Aint extent;            /* of the type, and its size */
     MPI_Aint element_bytes;
@@ -64,18 +63,14 @@ typedef struct MPIDI_CH3I_Partitioned {
     int is_active;
     int error;                  /* MPI error: the first one of its messages */
     MPI_Aint left;              /* messages that are not over */
-    char *is_ready;             /* by partition; a receive: by message, that it is here */
+    char *is_ready;             /* send: by partition */
     int *missing;               /* send: by message, partitions that are not ready */
+    char *is_here;              /* receive: by message */
 } part_t;
 
 static part_t *parts = NULL;
 /* Where the search for free tags goes on: tags come back as late as possible. */
 static uint32_t next_tag = 0;
-
-int MPIDI_CH3I_Is_partitioned(const MPIR_Request * request)
-{
-    return request->kind == MPIR_REQUEST_KIND__PART_SEND || request->kind == MPIR_REQUEST_KIND__PART_RECV;
-}
 
 static void empty_status(MPIR_Request * request)
 {
@@ -124,6 +119,7 @@ static void free_part(part_t * part)
     MPIR_Comm_release(part->comm);
     MPL_free(part->is_ready);
     MPL_free(part->missing);
+    MPL_free(part->is_here);
     MPL_free(part);
 }
 
@@ -277,7 +273,7 @@ static int on_message_received(MPIR_Request * req)
 {
     part_t *part = begin_callback(req);
 
-    part->is_ready[(uint32_t) req->dev.match.parts.tag - part->first_tag] = TRUE;
+    part->is_here[(uint32_t) req->dev.match.parts.tag - part->first_tag] = TRUE;
     message_over(part, req->status.MPI_ERROR);
     return end_callback(part);
 }
@@ -286,7 +282,7 @@ static void receive_data(part_t * part)
 {
     MPI_Aint i;
 
-    memset(part->is_ready, FALSE, part->messages);
+    memset(part->is_here, FALSE, part->messages);
     /* None of them ends the round before the last one has been posted. */
     part->left = part->messages + 1;
     for (i = 0; i < part->messages; i++) {
@@ -329,6 +325,28 @@ static void begin_sending(part_t * part)
 }
 
 /* ---- meeting ---- */
+
+/* REQUIRES: the sides know each other, and a round is active. */
+static void begin_round(part_t * part)
+{
+    if (part->is_send)
+        begin_sending(part);
+    else
+        receive_data(part);
+}
+
+/* What was awaited is over, with that MPI error, and the callback ends. */
+static int end_meeting(part_t * part, int mpi_errno)
+{
+    if (mpi_errno != MPI_SUCCESS) {
+        fail(part, mpi_errno);
+    } else {
+        part->is_met = TRUE;
+        if (part->is_active)
+            begin_round(part);
+    }
+    return end_callback(part);
+}
 
 static void set_messages(part_t * part, MPI_Aint message_bytes)
 {
@@ -391,14 +409,7 @@ static int on_answer(MPIR_Request * req)
 
     if (mpi_errno == MPI_SUCCESS)
         mpi_errno = take_answer(part);
-    if (mpi_errno != MPI_SUCCESS) {
-        fail(part, mpi_errno);
-    } else {
-        part->is_met = TRUE;
-        if (part->is_active)
-            begin_sending(part);
-    }
-    return end_callback(part);
+    return end_meeting(part, mpi_errno);
 }
 
 static int on_sent(MPIR_Request * req)
@@ -409,40 +420,43 @@ static int on_sent(MPIR_Request * req)
     return end_callback(part);
 }
 
-/* The receiver knows its sender, and decides. */
-static int take_greeting(part_t * part)
+/* The receiver knows its sender, and decides how the data is cut: part->answer. Returns an MPI error. */
+static int cut(part_t * part)
 {
     const greeting_t *greeting = &part->greeting;
     int mpi_errno = MPI_SUCCESS;
-    uint64_t message_bytes = 0;
 
-    if (greeting->bytes == (uint64_t) part->bytes) {
-        if (part->bytes > 0 && (greeting->partition_bytes == 0 || greeting->answer_tag >= MOST_TAGS ||
-                                greeting->bytes % greeting->partition_bytes != 0))
-            return misfit(part);
-        message_bytes = ch3_offload_cut_partitions(greeting->bytes, greeting->partition_bytes,
-                                                   part->element_bytes);
-        set_messages(part, message_bytes);
-        part->is_ready = MPL_malloc(part->messages, MPL_MEM_COMM);
-        MPIR_ERR_CHKANDJUMP(part->is_ready == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
-        take_tags(part, (uint32_t) part->messages);
-    } else {
-        mpi_errno = mismatch(part, greeting->bytes, part->bytes);
-    }
+    part->answer.bytes = part->bytes;
+    if (greeting->bytes != (uint64_t) part->bytes)
+        return mismatch(part, greeting->bytes, part->bytes);
+    if (part->bytes > 0 &&
+        (greeting->partition_bytes == 0 || greeting->bytes % greeting->partition_bytes != 0))
+        return misfit(part);
+    set_messages(part, ch3_offload_cut_partitions(greeting->bytes, greeting->partition_bytes,
+                                                  part->element_bytes));
+    part->is_here = MPL_malloc(part->messages, MPL_MEM_COMM);
+    MPIR_ERR_CHKANDJUMP(part->is_here == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
+    take_tags(part, (uint32_t) part->messages);
+    part->answer.message_bytes = part->message_bytes;
+    part->answer.first_tag = part->first_tag;
 
   fn_exit:
-    {
-        const answer_t answer = { part->bytes, message_bytes, part->first_tag, 0 };
-        int told;
-
-        part->answer = answer;
-        told = send_message(part, MPIDI_CH3I_PARTITIONED_ANSWER, &part->answer, sizeof(part->answer),
-                            MPI_BYTE, greeting->answer_tag, on_sent);
-        return mpi_errno != MPI_SUCCESS ? mpi_errno : told;
-    }
+    return mpi_errno;
   fn_fail:
-    message_bytes = 0;          /* which the sender takes for a failure */
     goto fn_exit;
+}
+
+/* Answers, after an error too: message_bytes is 0 then, which the sender takes for a failure. */
+static int take_greeting(part_t * part)
+{
+    int mpi_errno, told;
+
+    if (part->greeting.answer_tag >= MOST_TAGS)
+        return misfit(part);
+    mpi_errno = cut(part);
+    told = send_message(part, MPIDI_CH3I_PARTITIONED_ANSWER, &part->answer, sizeof(part->answer), MPI_BYTE,
+                        part->greeting.answer_tag, on_sent);
+    return mpi_errno != MPI_SUCCESS ? mpi_errno : told;
 }
 
 static int on_greeting(MPIR_Request * req)
@@ -452,14 +466,7 @@ static int on_greeting(MPIR_Request * req)
 
     if (mpi_errno == MPI_SUCCESS)
         mpi_errno = take_greeting(part);
-    if (mpi_errno != MPI_SUCCESS) {
-        fail(part, mpi_errno);
-    } else {
-        part->is_met = TRUE;
-        if (part->is_active)
-            receive_data(part);
-    }
-    return end_callback(part);
+    return end_meeting(part, mpi_errno);
 }
 
 /* ---- what MPICH calls: in place of CH3's functions (mpidi_ch3_post.h), which do nothing but stop ---- */
@@ -490,7 +497,6 @@ static int make_part(int is_send, const void *buf, int partitions, MPI_Count cou
     part->is_send = is_send;
     part->buf = (char *) buf;
     part->partitions = partitions;
-    part->count = count;
     part->type = type;
     MPIR_Datatype_get_extent_macro(type, part->extent);
     part->element_bytes = element_bytes;
@@ -591,12 +597,8 @@ static void start(part_t * part)
     }
     if (part->is_send)
         memset(part->is_ready, FALSE, part->partitions);
-    if (!part->is_met)
-        return;
-    if (part->is_send)
-        begin_sending(part);
-    else
-        receive_data(part);
+    if (part->is_met)
+        begin_round(part);
 }
 
 int MPIDI_CH3I_Startall(int count, MPIR_Request * requests[])
@@ -670,10 +672,10 @@ static int has_arrived(const part_t * part, int partition)
     if (!part->is_met)
         return FALSE;
     if (part->bytes == 0)
-        return part->is_ready[0];
+        return part->is_here[0];
     i = partition * part->partition_bytes / part->message_bytes;
     last = ((partition + 1) * part->partition_bytes - 1) / part->message_bytes;
-    while (i <= last && part->is_ready[i])
+    while (i <= last && part->is_here[i])
         i++;
     return i > last;
 }
@@ -725,11 +727,12 @@ int MPIDI_CH3I_Request_get_status(MPIR_Request * request, int *flag, MPI_Status 
  */
 int MPIDI_CH3I_Request_completion(MPIR_Request * request, MPI_Status * status)
 {
-    const int is_theirs = !MPIDI_CH3I_Is_partitioned(request);
-    const int mpi_errno = MPIDI_CH3I_Stock_request_completion(request, status);
+    int mpi_errno;
 
-    if (!is_theirs)
-        empty_status(request);
+    if (likely(!MPIDI_CH3I_Is_partitioned(request)))
+        return MPIDI_CH3I_Stock_request_completion(request, status);
+    mpi_errno = MPIDI_CH3I_Stock_request_completion(request, status);
+    empty_status(request);
     return mpi_errno;
 }
 

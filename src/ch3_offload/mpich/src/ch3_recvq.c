@@ -342,10 +342,11 @@ int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, 
     MPI_Aint length;
     const int context_offset = MPIR_PT2PT_ATTR_CONTEXT_OFFSET(attr);
 
-    if (unlikely(datatype == MPI_DATATYPE_NULL))        /* and no elements */
-        datatype = MPI_BYTE;
-    if (unlikely(comm->revoked || !HANDLE_IS_BUILTIN(datatype)))
+    if (unlikely(comm->revoked || !HANDLE_IS_BUILTIN(datatype))) {
+        if (datatype == MPI_DATATYPE_NULL)      /* and no elements */
+            datatype = MPI_BYTE;
         return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, attr, status, request);
+    }
     wanted.match = MPIDI_CH3I_Receive_match(comm->recvcontext_id + context_offset, rank, tag, &wanted.ignore);
     payload.address = buf;
     payload.length_bytes = count * MPIR_Datatype_get_basic_size(datatype);
