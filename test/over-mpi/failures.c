@@ -5,6 +5,8 @@
  *   storm     random deaths before and in agreements: whoever lives has decided as all others did, in each round;
  *             shrunk communicators work. TABLE: a file that does not exist, where all note what they decided
  *   known     a death is acknowledged as soon as a call has failed because of it; a revoked communicator
+ *   results   processes die in collective operations: who gets no error has the right result
+ *   early     communicators are revoked before all have made them
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -87,6 +89,21 @@ static void compare(int round)
     }
 }
 
+/* Revokes the communicator. In its place comes one of those that live. */
+static void replace_by_living(MPI_Comm * comm)
+{
+    MPI_Comm smaller;
+    int error;
+
+    MPIX_Comm_revoke(*comm);
+    error = MPIX_Comm_shrink(*comm, &smaller);
+    if (error != MPI_SUCCESS)
+        fail("shrink: class %d", class_of(error));
+    MPI_Comm_free(comm);
+    *comm = smaller;
+    MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
+}
+
 static void storm(uint32_t seed)
 {
     uint64_t common = seed * 1000 + 1;  /* the same in all ranks */
@@ -137,15 +154,8 @@ static void storm(uint32_t seed)
             if (count == 0)
                 fail("an agreement failed, and no failure was acknowledged");
             if (next_random(&common, 2) == 0 || was_acknowledged) {
-                MPI_Comm smaller;
                 int sum = 0, one = 1, all;
-                MPIX_Comm_revoke(comm);
-                error = MPIX_Comm_shrink(comm, &smaller);
-                if (error != MPI_SUCCESS)
-                    fail("shrink: class %d", class_of(error));
-                MPI_Comm_free(&comm);
-                comm = smaller;
-                MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+                replace_by_living(&comm);
                 MPI_Comm_size(comm, &all);
                 error = MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm);
                 if (error == MPI_SUCCESS && sum != all)
@@ -222,6 +232,124 @@ static void known(void)
     MPI_Comm_free(&comm);
 }
 
+/* ---- a process dies in a collective operation ---- */
+
+enum { BCAST, REDUCE, ALLREDUCE, ALLGATHER, ALLTOALL, SCATTER, SCAN, KINDS, MOST_COUNT = 5000 };
+
+/* Calls the operation. What each contributes are numbers of its own. Fails if the result is wrong. */
+static int operate(int kind, int count, int root, MPI_Comm comm)
+{
+    static int in[MOST_COUNT * MOST_RANKS], out[MOST_COUNT * MOST_RANKS];
+    int me, ranks, i, error = MPI_SUCCESS, blocks = 1, sum = 0;
+
+    MPI_Comm_rank(comm, &me);
+    MPI_Comm_size(comm, &ranks);
+    for (i = 0; i < count * ranks; i++)
+        in[i] = me + 1, out[i] = -1;
+    for (i = 0; i < (kind == SCAN ? me + 1 : ranks); i++)
+        sum += i + 1;
+    if (kind == BCAST) {
+        error = MPI_Bcast(in, count, MPI_INT, root, comm);
+        memcpy(out, in, sizeof(int) * (size_t) count);
+        sum = root + 1;
+    } else if (kind == REDUCE) {
+        error = MPI_Reduce(in, out, count, MPI_INT, MPI_SUM, root, comm);
+        if (me != root)
+            return error;
+    } else if (kind == ALLREDUCE) {
+        error = MPI_Allreduce(in, out, count, MPI_INT, MPI_SUM, comm);
+    } else if (kind == SCAN) {
+        error = MPI_Scan(in, out, count, MPI_INT, MPI_SUM, comm);
+    } else if (kind == SCATTER) {
+        error = MPI_Reduce_scatter_block(in, out, count, MPI_INT, MPI_SUM, comm);
+    } else {
+        blocks = ranks;
+        sum = 0;
+        error = kind == ALLGATHER ? MPI_Allgather(in, count, MPI_INT, out, count, MPI_INT, comm) :
+            MPI_Alltoall(in, count, MPI_INT, out, count, MPI_INT, comm);
+    }
+    for (i = 0; i < count * blocks && error == MPI_SUCCESS; i++) {
+        const int right = sum != 0 ? sum : i / count + 1;
+        if (out[i] != right)
+            fail("operation %d of %d numbers returned success, and number %d is %d instead of %d", kind, count, i,
+                 out[i], right);
+    }
+    return error;
+}
+
+/* Each operation in turn, until one of those that take part has died; then with those that are left. */
+static void results(uint32_t seed)
+{
+    uint64_t common = seed * 1000 + 7;
+    MPI_Comm comm;
+    int kind, is_alive[MOST_RANKS], i;
+
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    for (i = 0; i < size; i++)
+        is_alive[i] = 1;
+    meet();
+    for (kind = 0; kind < KINDS; kind++) {
+        const uint32_t delay_us = 1 + next_random(&common, 3000);
+        int victim, ranks, error = MPI_SUCCESS;
+
+        do {
+            victim = (int) next_random(&common, (uint32_t) size);
+        } while (!is_alive[victim]);
+        is_alive[victim] = 0;
+        MPI_Comm_size(comm, &ranks);
+        if (victim == rank) {
+            pthread_t thread;
+            if (pthread_create(&thread, NULL, die_later, (void *) (uintptr_t) delay_us) != 0)
+                fail("no thread");
+        }
+        for (i = 0; error == MPI_SUCCESS; i++) {
+            const int count = next_random(&common, 2) == 0 ? 1 + (int) next_random(&common, 8) :
+                1 + (int) next_random(&common, MOST_COUNT);
+            snprintf(doing, sizeof doing, "seed %u, operation %d, round %d", seed, kind, i);
+            error = operate(kind, count, (int) next_random(&common, (uint32_t) ranks), comm);
+        }
+        while (victim == rank)
+            pause();
+        /* MPICH 4.2 and later do not look into the statuses. */
+        if (class_of(error) != MPIX_ERR_PROC_FAILED && class_of(error) != MPIX_ERR_REVOKED &&
+            (MPICH_NUMVERSION < 40200000 || class_of(error) != MPI_ERR_IN_STATUS))
+            fail("an operation ended with class %d", class_of(error));
+        replace_by_living(&comm);
+        common = seed * 1000 + 8 + (uint64_t) kind; /* the rounds were not as many for all */
+    }
+    MPI_Comm_free(&comm);
+}
+
+/* ---- communicators that are revoked before all have made them ---- */
+
+static void early(void)
+{
+    enum { ROUNDS = 100 };
+    int round;
+
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (round = 0; round < ROUNDS; round++) {
+        const int revoker = round % size;
+        MPI_Comm comm;
+        int class;
+
+        snprintf(doing, sizeof doing, "round %d", round);
+        class = class_of(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        if (class == MPI_SUCCESS) {
+            if (rank == revoker)
+                MPIX_Comm_revoke(comm);
+            MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+            class = class_of(MPI_Recv(NULL, 0, MPI_BYTE, (rank + 1) % size, 1, comm, MPI_STATUS_IGNORE));
+            if (MPI_Comm_free(&comm) != MPI_SUCCESS)
+                fail("a revoked communicator is not freed");
+        }
+        if (class != MPIX_ERR_REVOKED)
+            fail("a communicator that rank %d has revoked ended with class %d", revoker, class);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+}
+
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
@@ -234,10 +362,13 @@ int main(int argc, char **argv)
     snprintf(doing, sizeof doing, "%s", argv[1]);
     if (strcmp(argv[1], "storm") == 0)
         storm((uint32_t) atoi(argv[3]));
+    else if (strcmp(argv[1], "results") == 0)
+        results((uint32_t) atoi(argv[3]));
+    else if (strcmp(argv[1], "early") == 0)
+        early();
     else
         known();
-    printf("done\n");
-    fflush(stdout);
     MPI_Finalize();
+    printf("done\n");
     return 0;
 }

@@ -13,6 +13,7 @@ AM_CPPFLAGS +=                                             \
     -I$(top_srcdir)/src/mpi/coll/ibcast
 
 noinst_HEADERS +=                                          \
+    src/mpid/ch3/channels/offload/include/ch3_agreement.h \
     src/mpid/ch3/channels/offload/include/ch3_mpich.h \
     src/mpid/ch3/channels/offload/include/ch3_packet_headers.h \
     src/mpid/ch3/channels/offload/include/ch3_window_ops.h \
@@ -43,12 +44,14 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_pvars.c          \
     src/mpid/ch3/channels/offload/src/ch3_recvq.c          \
     src/mpid/ch3/channels/offload/src/ch3_recvq_purge.c    \
+    src/mpid/ch3/channels/offload/src/ch3_revocation.c     \
     src/mpid/ch3/channels/offload/src/ch3_rma_failure.c    \
     src/mpid/ch3/channels/offload/src/ch3_rma_locks.c      \
     src/mpid/ch3/channels/offload/src/ch3_schedules.c      \
     src/mpid/ch3/channels/offload/src/ch3_send.c           \
     src/mpid/ch3/channels/offload/src/ch3_shared_segment.c \
     src/mpid/ch3/channels/offload/src/ch3_shared_windows.c \
+    src/mpid/ch3/channels/offload/src/ch3_shrink.c         \
     src/mpid/ch3/channels/offload/src/ch3_win_fns.c        \
     src/mpid/ch3/channels/offload/src/ch3_window_locks.c   \
     src/mpid/ch3/channels/offload/src/ch3_window_ops.c     \

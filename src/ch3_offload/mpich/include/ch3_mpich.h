@@ -46,10 +46,12 @@ typedef MPIR_Errflag_t *MPIDI_CH3I_Errflag_arg_t;
     ((flavor_) == MPI_WIN_FLAVOR_SHARED || (flavor_) == MPI_WIN_FLAVOR_ALLOCATE)
 #endif
 
-/* The argument list of MPIR_Progress_hook_exec_all. */
+/* The argument list of MPIR_Progress_hook_exec_all; and whether a send of a schedule is synchronous. */
 #if MPIDI_CH3I_MPICH_IS(4, 3)
-#define MPIDI_CH3I_Progress_hooks(made_progress_) MPIR_Progress_hook_exec_all(0, made_progress_)
+#define MPIDI_CH3I_IS_SYNC(send_) FALSE
+#define MPIDI_CH3I_Progress_hooks(made_progress_) MPIR_Progress_hook_exec_all(-1, made_progress_)
 #else
+#define MPIDI_CH3I_IS_SYNC(send_) ((send_)->is_sync)
 #define MPIDI_CH3I_Progress_hooks(made_progress_) MPIR_Progress_hook_exec_all(made_progress_)
 #endif
 

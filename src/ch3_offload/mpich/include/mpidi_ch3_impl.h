@@ -422,17 +422,26 @@ void MPIDI_CH3I_Defer_error(int mpi_errno);
 
 /* ---- ch3_agreement.c ---- */
 
-/* A process has failed, as this one knows from now on. */
-void MPIDI_CH3I_Note_failure(MPIDI_VC_t * vc);
+/* Adds its handler of packets. */
+void MPIDI_CH3I_Agreement_init(MPIDI_CH3_PktHandler_Fcn ** handlers);
+void MPIDI_CH3I_Agreement_finalize(void);
+
+/* ---- ch3_shrink.c ---- */
+
 /* A communicator was made: that of MPIX_Comm_shrink, perhaps. */
 void MPIDI_CH3I_Note_created(MPIR_Comm * comm);
 /* Communicators that others have given up making, and this process has not yet. */
 extern int MPIDI_CH3I_abandoned;
 /* Whether the receive is of making one of them: then its message does not come. */
 int MPIDI_CH3I_Is_abandoned(const MPIR_Comm * comm, int tag);
-/* Adds its handler of packets. */
-void MPIDI_CH3I_Agreement_init(MPIDI_CH3_PktHandler_Fcn ** handlers);
-void MPIDI_CH3I_Agreement_finalize(void);
+
+/* ---- ch3_revocation.c ---- */
+
+int MPIDI_CH3I_Take_revocation(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_revoke_t * pkt);
+/* A communicator was made: it may have been revoked before. */
+int MPIDI_CH3I_Revoke_created(MPIR_Comm * comm);
+/* Those that the process has sent, and that wait. NULL: all of them. */
+void MPIDI_CH3I_Forget_revocations(const MPIDI_VC_t * vc);
 
 /* ---- ch3_failure.c ---- */
 

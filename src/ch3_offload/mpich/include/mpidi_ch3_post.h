@@ -96,7 +96,7 @@ void MPIDI_CH3I_Stock_t_env_finalize(void);
 struct MPIDI_PG;
 int MPIDI_CH3I_PG_destroy(struct MPIDI_PG *pg, struct MPIDI_PG **world);
 
-/* Likewise what communicators know of failed processes (ch3_agreement.c). */
+/* Likewise what communicators know of failed processes (ch3_failure.c, ch3_agreement.c, ch3_shrink.c). */
 #define MPID_Comm_failure_ack(first_) MPIDI_CH3I_FAILURE_ACK_##first_)
 #define MPIDI_CH3I_FAILURE_ACK_comm_ptr MPIDI_CH3I_Failure_ack(comm_ptr
 #define MPIDI_CH3I_FAILURE_ACK_MPIR_Comm MPIDI_CH3I_Stock_failure_ack(MPIR_Comm
@@ -118,10 +118,32 @@ int MPIDI_CH3I_Stock_comm_agree(MPIR_Comm * comm, int *flag);
 int MPIDI_CH3I_Comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
 int MPIDI_CH3I_Stock_comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
 
+/* MPICH's collective operations put an error behind the one of which it was made. That makes a ring, which
+ * MPICH then follows for ever. Of two errors, the one that tells more is enough. */
+#undef MPIR_ERR_ADD
+#define MPIR_ERR_ADD(error_, other_) ((error_) = MPIDI_CH3I_More_telling(error_, other_))
+int MPIDI_CH3I_More_telling(int error, int other);
+
+/* In MPICH's collective operations, a receive that fails is no fatal error: the communicator's handler
+ * decides. */
+#undef MPIR_ERR_POPFATAL
+#define MPIR_ERR_POPFATAL(error_) MPIR_ERR_POP(error_)
+
+#if MPIDI_CH3I_MPICH_IS(4, 1)
+/* Likewise MPID_Iprobe, where MPICH frees a communicator and looks for messages that nobody has received: a
+ * dead process or a revocation does not keep the communicator (ch3_recvq.c). */
+#define MPID_Iprobe(first_, ...) MPIDI_CH3I_IPROBE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_IPROBE_MPI_ANY_SOURCE MPIDI_CH3I_Iprobe_last(MPI_ANY_SOURCE
+#define MPIDI_CH3I_IPROBE_source MPID_Iprobe(source
+#define MPIDI_CH3I_IPROBE_int MPID_Iprobe(int
+int MPIDI_CH3I_Iprobe_last(int source, int tag, MPIR_Comm * comm, int attr, int *flag, MPI_Status * status);
+#endif
+
 /* Likewise partitioned communication, which CH3 does not have (ch3_partitioned.c). */
 #define MPID_Psend_init(first_, ...) MPIDI_CH3I_PSEND_INIT_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_PSEND_INIT_buf MPIDI_CH3I_Psend_init(buf
 #define MPIDI_CH3I_PSEND_INIT_const MPIDI_CH3I_Stock_psend_init(const
+#define MPIDI_CH3I_PSEND_INIT_void MPIDI_CH3I_Stock_psend_init(void     /* in MPICH 4.0.0 */
 #define MPID_Precv_init(first_, ...) MPIDI_CH3I_PRECV_INIT_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_PRECV_INIT_buf MPIDI_CH3I_Precv_init(buf
 #define MPIDI_CH3I_PRECV_INIT_void MPIDI_CH3I_Stock_precv_init(void
@@ -143,9 +165,6 @@ int MPIDI_CH3I_Stock_comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
 #define MPIR_Request_get_error(first_) MPIDI_CH3I_REQUEST_GET_ERROR_##first_)
 #define MPIDI_CH3I_REQUEST_GET_ERROR_request_ptrs MPIDI_CH3I_Request_get_error(request_ptrs
 #define MPIDI_CH3I_REQUEST_GET_ERROR_MPIR_Request MPIDI_CH3I_Stock_request_get_error(MPIR_Request
-#define MPIR_Request_get_status_impl(first_, ...) MPIDI_CH3I_REQUEST_GET_STATUS_##first_, __VA_ARGS__)
-#define MPIDI_CH3I_REQUEST_GET_STATUS_request_ptr MPIDI_CH3I_Request_get_status(request_ptr
-#define MPIDI_CH3I_REQUEST_GET_STATUS_MPIR_Request MPIDI_CH3I_Stock_request_get_status(MPIR_Request
 #define MPIR_Request_completion_processing(first_, ...) \
     MPIDI_CH3I_REQUEST_COMPLETION_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_REQUEST_COMPLETION_rreq MPIDI_CH3I_Request_completion(rreq
@@ -154,14 +173,10 @@ int MPIDI_CH3I_Stock_comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
 #define MPIDI_CH3I_REQUEST_COMPLETION_MPIR_Request MPIDI_CH3I_Stock_request_completion(MPIR_Request
 int MPIDI_CH3I_Request_get_error(MPIR_Request * request);
 int MPIDI_CH3I_Stock_request_get_error(MPIR_Request * request);
-int MPIDI_CH3I_Request_get_status(MPIR_Request * request, int *flag, MPI_Status * status);
-int MPIDI_CH3I_Stock_request_get_status(MPIR_Request * request, int *flag, MPI_Status * status);
 int MPIDI_CH3I_Request_completion(MPIR_Request * request, MPI_Status * status);
 int MPIDI_CH3I_Stock_request_completion(MPIR_Request * request, MPI_Status * status);
 int MPIDI_CH3I_Psend_init(const void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank,
                           int tag, MPIR_Comm * comm, MPIR_Info * info, MPIR_Request ** request);
-int MPIDI_CH3I_Stock_psend_init(const void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank,
-                                int tag, MPIR_Comm * comm, MPIR_Info * info, MPIR_Request ** request);
 int MPIDI_CH3I_Precv_init(void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank, int tag,
                           MPIR_Comm * comm, MPIR_Info * info, MPIR_Request ** request);
 int MPIDI_CH3I_Stock_precv_init(void *buf, int partitions, MPI_Count count, MPI_Datatype type, int rank,
@@ -188,6 +203,32 @@ int MPIDI_CH3I_Pmi_init(void);
 int MPIDI_CH3I_Stock_pmi_init(void);
 void MPIDI_CH3I_Pmi_finalize(void);
 void MPIDI_CH3I_Stock_pmi_finalize(void);
+
+/* Likewise MPI_Request_get_status (ch3_partitioned.c). It calls MPIR_Test since, and so ends a round of any
+ * persistent request. */
+#define MPIR_Request_get_status_impl(first_, ...) MPIDI_CH3I_REQUEST_GET_STATUS_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_REQUEST_GET_STATUS_request_ptr MPIDI_CH3I_Request_get_status(request_ptr
+#define MPIDI_CH3I_REQUEST_GET_STATUS_MPIR_Request MPIDI_CH3I_Stock_request_get_status(MPIR_Request
+int MPIDI_CH3I_Request_get_status(MPIR_Request * request, int *flag, MPI_Status * status);
+int MPIDI_CH3I_Stock_request_get_status(MPIR_Request * request, int *flag, MPI_Status * status);
+
+/* Likewise the algorithms of MPI_Allreduce: what they note is an error (ch3_comm.c). */
+#define MPIR_Allreduce_intra_smp(first_, ...) MPIDI_CH3I_SMP_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_SMP_sendbuf MPIDI_CH3I_Allreduce_by(MPIR_Allreduce_intra_smp, sendbuf
+#define MPIDI_CH3I_SMP_const MPIR_Allreduce_intra_smp(const
+#define MPIR_Allreduce_intra_recursive_doubling(first_, ...) MPIDI_CH3I_DOUBLING_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_DOUBLING_sendbuf \
+    MPIDI_CH3I_Allreduce_by(MPIR_Allreduce_intra_recursive_doubling, sendbuf
+#define MPIDI_CH3I_DOUBLING_const MPIR_Allreduce_intra_recursive_doubling(const
+#define MPIR_Allreduce_intra_reduce_scatter_allgather(first_, ...) MPIDI_CH3I_SCATTER_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_SCATTER_sendbuf \
+    MPIDI_CH3I_Allreduce_by(MPIR_Allreduce_intra_reduce_scatter_allgather, sendbuf
+#define MPIDI_CH3I_SCATTER_const MPIR_Allreduce_intra_reduce_scatter_allgather(const
+typedef int MPIDI_CH3I_Allreduce_t(const void *sendbuf, void *recvbuf, MPI_Aint count, MPI_Datatype type,
+                                   MPI_Op op, MPIR_Comm * comm, MPIR_Errflag_t * errflag);
+int MPIDI_CH3I_Allreduce_by(MPIDI_CH3I_Allreduce_t * algorithm, const void *sendbuf, void *recvbuf,
+                            MPI_Aint count, MPI_Datatype type, MPI_Op op, MPIR_Comm * comm,
+                            MPIR_Errflag_t * errflag);
 
 /* Likewise MPIR_Free_contextid: the context ids of MPI_COMM_WORLD and MPI_COMM_SELF are never anybody else's,
  * and MPI_Init and MPI_Session_init need them again. */
@@ -216,12 +257,19 @@ void MPIDI_CH3I_Stock_free_contextid(MPIR_Context_id_t id);
 #define MPID_Intercomm_exchange_map(first_, ...) MPIDI_CH3I_EXCHANGE_MAP_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_EXCHANGE_MAP_local_comm_ptr MPIDI_CH3I_Intercomm_exchange_map(local_comm_ptr
 #define MPIDI_CH3I_EXCHANGE_MAP_MPIR_Comm MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm
+#if MPIDI_CH3I_MPICH_IS(4, 2)
+#define MPIDI_CH3I_STOCK_SPLIT_BY_NODE split_type_by_node
+#define split_type_by_node(first_, ...) MPIDI_CH3I_SPLIT_BY_NODE_##first_, __VA_ARGS__)
+#else
+#define MPIDI_CH3I_STOCK_SPLIT_BY_NODE MPIR_Comm_split_type_by_node
 #define MPIR_Comm_split_type_by_node(first_, ...) MPIDI_CH3I_SPLIT_BY_NODE_##first_, __VA_ARGS__)
-#define MPIDI_CH3I_SPLIT_BY_NODE_comm_ptr MPIDI_CH3I_Split_by_node(comm_ptr
-#define MPIDI_CH3I_SPLIT_BY_NODE_user_comm_ptr MPIDI_CH3I_Split_by_node(user_comm_ptr
-#define MPIDI_CH3I_SPLIT_BY_NODE_MPIR_Comm MPIDI_CH3I_Stock_split_by_node(MPIR_Comm
-int MPIDI_CH3I_Split_by_node(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm);
-int MPIDI_CH3I_Stock_split_by_node(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm);
+#endif
+#define MPIDI_CH3I_SPLIT_BY_NODE_comm_ptr MPIDI_CH3I_Split_by_node(MPIDI_CH3I_STOCK_SPLIT_BY_NODE, comm_ptr
+#define MPIDI_CH3I_SPLIT_BY_NODE_user_comm_ptr \
+    MPIDI_CH3I_Split_by_node(MPIDI_CH3I_STOCK_SPLIT_BY_NODE, user_comm_ptr
+#define MPIDI_CH3I_SPLIT_BY_NODE_MPIR_Comm MPIDI_CH3I_STOCK_SPLIT_BY_NODE(MPIR_Comm
+typedef int MPIDI_CH3I_Split_t(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm);
+int MPIDI_CH3I_Split_by_node(MPIDI_CH3I_Split_t * stock, MPIR_Comm * comm, int key, MPIR_Comm ** newcomm);
 int MPIDI_CH3I_Intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
                                       int *remote_size, uint64_t ** remote_lpids, int *is_low_group);
 int MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm,

@@ -27,7 +27,7 @@ typedef struct {
     struct MPIR_Comm *next;
     struct MPIR_Comm *prev;
     int is_watched;             /* TRUE: the death of any of its processes is noticed; see ch3_worlds.c */
-    uint32_t acknowledged;      /* failures, by MPIX_Comm_failure_ack; see ch3_agreement.c */
+    uint32_t acknowledged;      /* failures, by MPIX_Comm_failure_ack; see ch3_failure.c */
 } MPIDI_CH3I_CH_comm_t;
 
 /* What a peer has asked of the lock of one window of this process; see ch3_rma_locks.c. */

@@ -1,7 +1,6 @@
 /*
- * The ch3:offload channel: MPIX_Comm_agree, MPIX_Comm_shrink, MPIX_Comm_failure_ack and _get_acked, in place
- * of CH3's (mpidi_ch3_post.h). CH3 asks the process manager who has died, which hears of it later or never,
- * and all its agreements need rank 0.
+ * The ch3:offload channel: MPIX_Comm_agree, in place of CH3's (mpidi_ch3_post.h), which needs rank 0, and
+ * asks the process manager who has died. That hears of it later or never.
  *
  * The processes of a communicator agree on a value, and on the set of those that have failed. The lowest rank
  * that is alive coordinates. Each process sends it a contribution. It waits for those of all that are alive,
@@ -17,139 +16,16 @@
  * all.
  */
 
-#include "mpidi_ch3_impl.h"
-
-enum { CONTRIBUTION, QUESTION, DECISION, ABANDONMENT };
+#include "ch3_agreement.h"
 
 /* A packet that speaks of more is no good: tables are made for what it says. */
 enum { MOST_MEMBERS = 1 << 20 };
 
-/* What this process, if it coordinates, has of one agreement. */
-typedef struct {
-    char *has;                  /* by rank: its contribution is here */
-    int *acknowledged;          /* by rank: how many failures it has acknowledged */
-    char *failed;               /* by rank: somebody knows that it has failed */
-    int value;                  /* of the contributions, combined */
-    int coordinator;            /* the highest that has or wants this process's contribution; -1: none */
-} gathering_t;
-
-/* The agreements of a communicator, one after the other. */
-typedef struct agreements {
-    struct agreements *next;
-    int context;
-    uint64_t members;           /* who they are: so that a context may be used again */
-    int size;
-    uint32_t number;            /* of the last one that this process has begun */
-    uint32_t decided;           /* the last one of which the decision is known: `number`, or the one before */
-    int value;                  /* that decision */
-    int is_acknowledged;        /* all had acknowledged all failures */
-    char *failed;               /* by rank */
-    char *announced;            /* likewise, of a decision that has come in part, from `announcer` */
-    int announcer;
-    uint32_t abandoned;         /* before this one, somebody has given up making a communicator */
-    gathering_t gatherings[2];  /* of agreement i: i % 2 */
-} agreements_t;
-
 static agreements_t *all_agreements = NULL;
-
-/* A communicator that MPIX_Comm_shrink is making in a thread of this process. */
-typedef struct making {
-    struct making *next;
-    const agreements_t *all;    /* of the communicator that is shrunk */
-    MPIR_Comm *from;
-    MPIR_Comm *comm;            /* NULL: its context is not known yet */
-    pthread_t thread;
-    int is_abandoned;           /* others have given up */
-} making_t;
-static making_t *makings = NULL;
-int MPIDI_CH3I_abandoned = 0;
-
-/* ---- who has failed, and who knows ---- */
-
-static uint32_t failures = 0;
-
-void MPIDI_CH3I_Note_failure(MPIDI_VC_t * vc)
-{
-    vc->ch.failed_at = ++failures;
-}
-
-static MPIDI_VC_t *member(MPIR_Comm * comm, int rank)
-{
-    MPIDI_VC_t *vc;
-
-    MPIDI_Comm_get_vc(comm, rank, &vc);
-    return vc;
-}
 
 static int is_dead(MPIR_Comm * comm, int rank)
 {
-    return rank != comm->rank && member(comm, rank)->ch.peer_failed;
-}
-
-static int is_acknowledged(MPIR_Comm * comm, int rank)
-{
-    const uint32_t failed_at = member(comm, rank)->ch.failed_at;
-
-    return failed_at != 0 && failed_at <= comm->dev.ch.acknowledged;
-}
-
-/* The processes of comm for which the array has not 0. Of an intercommunicator: of the remote group. */
-static int make_group(MPIR_Comm * comm, const char *is_in, MPIR_Group ** new_group)
-{
-    int mpi_errno = MPI_SUCCESS;
-    MPIR_Group *group = NULL;
-    int *ranks;
-    int i, count = 0;
-    MPIR_CHKLMEM_DECL(1);
-
-    MPIR_CHKLMEM_MALLOC(ranks, int *, comm->remote_size * sizeof(int), mpi_errno, "ranks", MPL_MEM_COMM);
-    if (comm->comm_kind == MPIR_COMM_KIND__INTERCOMM)
-        mpi_errno = MPIR_Comm_remote_group_impl(comm, &group);
-    else
-        mpi_errno = MPIR_Comm_group_impl(comm, &group);
-    MPIR_ERR_CHECK(mpi_errno);
-    for (i = 0; i < comm->remote_size; i++)
-        if (is_in[i])
-            ranks[count++] = i;
-    mpi_errno = MPIR_Group_incl_impl(group, count, ranks, new_group);
-    MPIR_ERR_CHECK(mpi_errno);
-
-  fn_exit:
-    if (group != NULL)
-        MPIR_Group_release(group);
-    MPIR_CHKLMEM_FREEALL();
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
-/* In place of MPID_Comm_failure_ack. */
-int MPIDI_CH3I_Failure_ack(MPIR_Comm * comm)
-{
-    comm->dev.ch.acknowledged = failures;
-    comm->dev.anysource_enabled = TRUE;
-    return MPI_SUCCESS;
-}
-
-/* In place of MPID_Comm_failure_get_acked. */
-int MPIDI_CH3I_Failure_get_acked(MPIR_Comm * comm, MPIR_Group ** new_group)
-{
-    int mpi_errno = MPI_SUCCESS;
-    char *is_in;
-    int i;
-    MPIR_CHKLMEM_DECL(1);
-
-    MPIR_CHKLMEM_MALLOC(is_in, char *, comm->remote_size, mpi_errno, "failed processes", MPL_MEM_COMM);
-    for (i = 0; i < comm->remote_size; i++)
-        is_in[i] = is_acknowledged(comm, i);
-    mpi_errno = make_group(comm, is_in, new_group);
-    MPIR_ERR_CHECK(mpi_errno);
-
-  fn_exit:
-    MPIR_CHKLMEM_FREEALL();
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
+    return rank != comm->rank && MPIDI_CH3I_Member(comm, rank)->ch.peer_failed;
 }
 
 /* ---- the agreements of a communicator ---- */
@@ -165,7 +41,7 @@ static uint64_t name_members(MPIR_Comm * comm)
     int i;
 
     for (i = 0; i < comm->local_size; i++) {
-        const MPIDI_VC_t *vc = member(comm, i);
+        const MPIDI_VC_t *vc = MPIDI_CH3I_Member(comm, i);
         const char *c;
 
         for (c = vc->pg->id; *c != '\0'; c++)
@@ -243,9 +119,8 @@ static agreements_t *find_agreements(int context, uint64_t members, int size)
 
 /* ---- packets ---- */
 
-/* A packet from one rank to another. */
-static void begin_packet(MPIDI_CH3I_Pkt_agree_t * pkt, const agreements_t * all, int kind, uint32_t number,
-                         int from, int to)
+void MPIDI_CH3I_Begin_agree_packet(MPIDI_CH3I_Pkt_agree_t * pkt, const agreements_t * all, int kind,
+                                   uint32_t number, int from, int to)
 {
     memset(pkt, 0, sizeof(*pkt));
     MPIDI_Pkt_init(pkt, MPIDI_CH3_PKT_OFFLOAD_AGREE);
@@ -258,8 +133,7 @@ static void begin_packet(MPIDI_CH3I_Pkt_agree_t * pkt, const agreements_t * all,
     pkt->to = to;
 }
 
-/* Who is dead by now gets nothing, and whoever waits for its answer learns that it is dead. */
-static void send_packet(MPIDI_VC_t * vc, MPIDI_CH3I_Pkt_agree_t * pkt)
+void MPIDI_CH3I_Send_agree_packet(MPIDI_VC_t * vc, MPIDI_CH3I_Pkt_agree_t * pkt)
 {
     struct iovec iov[MPL_IOV_LIMIT];
     MPIR_Request *request = NULL;
@@ -286,20 +160,20 @@ static void send_ranks(MPIDI_VC_t * vc, MPIDI_CH3I_Pkt_agree_t * pkt, const char
             continue;
         if (pkt->count == MPIDI_CH3I_AGREE_RANKS) {
             pkt->has_more = TRUE;
-            send_packet(vc, pkt);
+            MPIDI_CH3I_Send_agree_packet(vc, pkt);
             pkt->has_more = FALSE;
             pkt->count = 0;
         }
         pkt->ranks[pkt->count++] = i;
     }
-    send_packet(vc, pkt);
+    MPIDI_CH3I_Send_agree_packet(vc, pkt);
 }
 
 static void send_decision(const agreements_t * all, MPIDI_VC_t * vc, int from, int to)
 {
     MPIDI_CH3I_Pkt_agree_t pkt;
 
-    begin_packet(&pkt, all, DECISION, all->decided, from, to);
+    MPIDI_CH3I_Begin_agree_packet(&pkt, all, DECISION, all->decided, from, to);
     pkt.value = all->value;
     pkt.acknowledged = all->is_acknowledged;
     send_ranks(vc, &pkt, all->failed);
@@ -348,7 +222,7 @@ static void take_decision(agreements_t * all, const MPIDI_CH3I_Pkt_agree_t * pkt
     all->is_acknowledged = pkt->acknowledged;
 }
 
-/* Another process coordinates. come_to_decision() contributes, now or when it begins. */
+/* Another process coordinates. MPIDI_CH3I_Come_to_decision() contributes, now or when it begins. */
 static void take_question(agreements_t * all, MPIDI_VC_t * vc, const MPIDI_CH3I_Pkt_agree_t * pkt)
 {
     gathering_t *gathering = gathering_of(all, pkt->number);
@@ -359,88 +233,6 @@ static void take_question(agreements_t * all, MPIDI_VC_t * vc, const MPIDI_CH3I_
         gathering->coordinator = pkt->from;
 }
 
-/* ---- a communicator that some cannot make: then all must give up, for they wait for each other's
- * messages ---- */
-
-/* The tag of what is sent to make a communicator after that agreement. What is left of an attempt does not
- * disturb the next one, and has been dropped before the one behind that (MPIX_Comm_shrink). */
-static int tag_after(uint32_t number)
-{
-    return number % 2 == 0 ? MPIR_AGREE_TAG : MPIR_SHRINK_TAG;
-}
-
-void MPIDI_CH3I_Note_created(MPIR_Comm * comm)
-{
-    making_t *making;
-
-    for (making = makings; making != NULL; making = making->next)
-        if (making->comm == NULL && pthread_equal(making->thread, pthread_self()))
-            making->comm = comm;
-}
-
-static int is_of(const making_t * making, const MPIR_Comm * comm, int tag)
-{
-    const MPIR_Comm *new_comm = making->comm;
-
-    if (comm == making->from)
-        return MPIR_TAG_MASK_ERROR_BITS(tag & ~MPIR_TAG_COLL_BIT) == tag_after(making->all->number);
-    return new_comm != NULL && (comm == new_comm || comm == new_comm->node_comm ||
-                                comm == new_comm->node_roots_comm);
-}
-
-int MPIDI_CH3I_Is_abandoned(const MPIR_Comm * comm, int tag)
-{
-    const making_t *making;
-
-    for (making = makings; making != NULL; making = making->next)
-        if (making->is_abandoned && is_of(making, comm, tag))
-            return TRUE;
-    return FALSE;
-}
-
-/* What this process waits for to make it fails, and what it would wait for (MPIDI_CH3I_Is_abandoned). */
-static void abandon(making_t * making)
-{
-    making->is_abandoned = TRUE;
-    MPIDI_CH3I_abandoned++;
-    MPIDI_CH3I_Drop_tagged(making->from, tag_after(making->all->number));
-    if (making->comm != NULL)
-        MPIDI_CH3U_Clean_recvq(making->comm);
-}
-
-static void take_abandonment(agreements_t * all, uint32_t number)
-{
-    making_t *making;
-
-    if ((int32_t) (number - all->abandoned) <= 0)
-        return;                 /* it is late */
-    all->abandoned = number;
-    for (making = makings; making != NULL; making = making->next)
-        if (making->all == all && number == all->number + 1 && !making->is_abandoned)
-            abandon(making);
-}
-
-static void begin_making(making_t * making, const agreements_t * all, MPIR_Comm * from)
-{
-    making->next = makings;
-    making->all = all;
-    making->from = from;
-    making->comm = NULL;
-    making->thread = pthread_self();
-    making->is_abandoned = all->abandoned == all->number + 1;
-    MPIDI_CH3I_abandoned += making->is_abandoned;
-    makings = making;
-}
-
-static void end_making(making_t * making)
-{
-    making_t **place;
-
-    for (place = &makings; *place != making; place = &(*place)->next);
-    *place = making->next;
-    MPIDI_CH3I_abandoned -= making->is_abandoned;
-}
-
 /* FALSE: the packet says that it comes from another rank than that process has. */
 static int is_from(MPIDI_VC_t * vc, const MPIDI_CH3I_Pkt_agree_t * pkt)
 {
@@ -448,7 +240,7 @@ static int is_from(MPIDI_VC_t * vc, const MPIDI_CH3I_Pkt_agree_t * pkt)
 
     for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next)
         if (comm->context_id == pkt->context && comm->comm_kind == MPIR_COMM_KIND__INTRACOMM &&
-            comm->local_size == pkt->size && member(comm, pkt->from) != vc)
+            comm->local_size == pkt->size && MPIDI_CH3I_Member(comm, pkt->from) != vc)
             return name_members(comm) != pkt->members;
     return TRUE;
 }
@@ -493,7 +285,7 @@ static int take_packet(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * packet, void *data ATT
     else if (pkt->kind == QUESTION)
         take_question(all, vc, pkt);
     else
-        take_abandonment(all, pkt->number);
+        MPIDI_CH3I_Take_abandonment(all, pkt->number);
     MPIDI_CH3_Progress_signal_completion();
 
   fn_exit:
@@ -515,7 +307,6 @@ void MPIDI_CH3I_Agreement_finalize(void)
         all_agreements = all->next;
         free_agreements(all);
     }
-    failures = 0;
 }
 
 /* ---- a process in an agreement ---- */
@@ -530,7 +321,7 @@ static void contribute(agreements_t * all, MPIR_Comm * comm, int value)
         if (!is_dead(comm, i))
             continue;
         own->failed[i] = TRUE;
-        acknowledged += is_acknowledged(comm, i);
+        acknowledged += MPIDI_CH3I_Is_acknowledged(comm, i);
     }
     own->has[comm->rank] = TRUE;
     own->acknowledged[comm->rank] = acknowledged;
@@ -542,10 +333,10 @@ static void send_contribution(const agreements_t * all, MPIR_Comm * comm, int va
 {
     MPIDI_CH3I_Pkt_agree_t pkt;
 
-    begin_packet(&pkt, all, CONTRIBUTION, all->number, comm->rank, to);
+    MPIDI_CH3I_Begin_agree_packet(&pkt, all, CONTRIBUTION, all->number, comm->rank, to);
     pkt.value = value;
     pkt.acknowledged = acknowledged;
-    send_ranks(member(comm, to), &pkt, failed);
+    send_ranks(MPIDI_CH3I_Member(comm, to), &pkt, failed);
 }
 
 /* Also so that it is noticed if they are dead: no message may have gone there yet. */
@@ -559,8 +350,8 @@ static void ask_others(agreements_t * all, MPIR_Comm * comm)
 
         if (own->has[i])
             continue;
-        begin_packet(&pkt, all, QUESTION, all->number, comm->rank, i);
-        send_packet(member(comm, i), &pkt);
+        MPIDI_CH3I_Begin_agree_packet(&pkt, all, QUESTION, all->number, comm->rank, i);
+        MPIDI_CH3I_Send_agree_packet(MPIDI_CH3I_Member(comm, i), &pkt);
     }
 }
 
@@ -600,7 +391,7 @@ static void tell(const agreements_t * all, MPIR_Comm * comm, const char *is_told
 
     for (i = 0; i < all->size; i++)
         if (i != comm->rank && (is_told == NULL || is_told[i]))
-            send_decision(all, member(comm, i), comm->rank, i);
+            send_decision(all, MPIDI_CH3I_Member(comm, i), comm->rank, i);
 }
 
 /* What others know to have failed has failed here, too: then MPIX_Comm_failure_ack acknowledges it. */
@@ -610,14 +401,13 @@ static void meet_failures(const agreements_t * all, MPIR_Comm * comm)
 
     for (i = 0; i < all->size; i++)
         if (all->failed[i] && i != comm->rank && !is_dead(comm, i))
-            ch3_offload_fail_peer(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(member(comm, i)));
+            ch3_offload_fail_peer(MPIDI_CH3I_channel, MPIDI_CH3I_Peer(MPIDI_CH3I_Member(comm, i)));
     for (i = 0; i < all->size; i++)
         while (all->failed[i] && i != comm->rank && !is_dead(comm, i))
             (void) MPIDI_CH3I_Await_progress();
 }
 
-/* Takes part in the next agreement of comm. On success, it is in *result until the next one begins. */
-static int come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
+int MPIDI_CH3I_Come_to_decision(MPIR_Comm * comm, int value, agreements_t ** result)
 {
     int mpi_errno = MPI_SUCCESS;
     int coordinator = -1, acknowledged;
@@ -682,99 +472,12 @@ int MPIDI_CH3I_Comm_agree(MPIR_Comm * comm, int *flag)
     int mpi_errno = MPI_SUCCESS;
     agreements_t *all;
 
-    mpi_errno = come_to_decision(comm, *flag, &all);
+    mpi_errno = MPIDI_CH3I_Come_to_decision(comm, *flag, &all);
     MPIR_ERR_CHECK(mpi_errno);
     *flag = all->value;
     MPIR_ERR_CHKANDJUMP(!all->is_acknowledged, mpi_errno, MPIX_ERR_PROC_FAILED, "**mpix_comm_agree");
 
   fn_exit:
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
-/* Tells all that this process has given up. */
-static void tell_abandonment(const agreements_t * all, MPIR_Comm * comm)
-{
-    int i;
-
-    for (i = 0; i < all->size; i++) {
-        MPIDI_CH3I_Pkt_agree_t pkt;
-
-        begin_packet(&pkt, all, ABANDONMENT, all->number + 1, comm->rank, i);
-        if (i != comm->rank)
-            send_packet(member(comm, i), &pkt);
-    }
-}
-
-/* Makes a communicator of those for which the array has 0. *new_comm is NULL after an error. */
-static int make_comm(const agreements_t * all, MPIR_Comm * comm, const char *failed, MPIR_Comm ** new_comm)
-{
-    int mpi_errno = MPI_SUCCESS;
-    MPIR_Group *alive = NULL;
-    making_t making;
-    char *is_alive;
-    int i;
-    MPIR_CHKLMEM_DECL(1);
-
-    *new_comm = NULL;
-    MPIR_CHKLMEM_MALLOC(is_alive, char *, comm->local_size, mpi_errno, "processes", MPL_MEM_COMM);
-    for (i = 0; i < comm->local_size; i++)
-        is_alive[i] = !failed[i];
-    mpi_errno = make_group(comm, is_alive, &alive);
-    MPIR_ERR_CHECK(mpi_errno);
-    begin_making(&making, all, comm);
-    mpi_errno = MPIR_Comm_create_group_impl(comm, alive, tag_after(all->number), new_comm);
-    end_making(&making);
-    if (mpi_errno != MPI_SUCCESS)
-        *new_comm = NULL;       /* MPICH has freed it */
-    MPIR_ERR_CHECK(mpi_errno);
-
-  fn_exit:
-    if (alive != NULL)
-        MPIR_Group_release(alive);
-    MPIR_CHKLMEM_FREEALL();
-    return mpi_errno;
-  fn_fail:
-    goto fn_exit;
-}
-
-/* In place of MPIR_Comm_shrink_impl. Who fails meanwhile is left out in the next try. */
-int MPIDI_CH3I_Comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm)
-{
-    int mpi_errno = MPI_SUCCESS;
-    int has_failed_more = TRUE;
-    agreements_t *all;
-    char *failed;
-    MPIR_CHKLMEM_DECL(1);
-
-    *new_comm = NULL;
-    MPIR_CHKLMEM_MALLOC(failed, char *, comm->local_size, mpi_errno, "failed processes", MPL_MEM_COMM);
-    mpi_errno = come_to_decision(comm, 1, &all);
-    MPIR_ERR_CHECK(mpi_errno);
-    while (has_failed_more) {
-        int made;
-
-        MPIR_Memcpy(failed, all->failed, all->size);
-        made = make_comm(all, comm, failed, new_comm);
-        if (made != MPI_SUCCESS)
-            tell_abandonment(all, comm);
-        /* Nobody begins the next attempt before this process has contributed: this is of the last but one. */
-        MPIDI_CH3I_Drop_tagged(comm, tag_after(all->number + 1));
-        mpi_errno = come_to_decision(comm, made == MPI_SUCCESS, &all);
-        MPIR_ERR_CHECK(mpi_errno);
-        if (all->value)
-            break;
-        /* Not for all: then for nobody. */
-        if (*new_comm != NULL)
-            MPIR_Comm_release(*new_comm);
-        *new_comm = NULL;
-        has_failed_more = memcmp(failed, all->failed, all->size) != 0;
-        MPIR_ERR_CHKANDJUMP(!has_failed_more, mpi_errno, MPI_ERR_OTHER, "**ch3|offload|shrink");
-    }
-
-  fn_exit:
-    MPIR_CHKLMEM_FREEALL();
     return mpi_errno;
   fn_fail:
     goto fn_exit;

@@ -51,36 +51,48 @@ void MPIDI_CH3I_Free_contextid(MPIR_Context_id_t id)
 }
 #endif
 
-/* What a collective has returned, and noted. */
-static int coll_error(int mpi_errno, MPIR_Errflag_t flag)
+/* In place of MPIR_Err_combine_codes (mpidi_ch3_post.h). */
+int MPIDI_CH3I_More_telling(int error, int other)
 {
-    if (mpi_errno == MPI_SUCCESS && flag != MPIR_ERR_NONE)
-        MPIR_ERR_SET(mpi_errno, MPI_ERR_OTHER, "**coll_fail");
+    return error == MPI_SUCCESS || (MPIR_ERR_GET_CLASS(error) == MPI_ERR_OTHER && other != MPI_SUCCESS) ?
+        other : error;
+}
+
+#if !MPIDI_CH3I_MPICH_IS(4, 2)
+/* In place of the algorithms of MPI_Allreduce (mpidi_ch3_post.h). They note that a process has failed, or
+ * that another process has noted so, go on, and return success. All other collective operations return the
+ * error. */
+int MPIDI_CH3I_Allreduce_by(MPIDI_CH3I_Allreduce_t * algorithm, const void *sendbuf, void *recvbuf,
+                            MPI_Aint count, MPI_Datatype type, MPI_Op op, MPIR_Comm * comm,
+                            MPIR_Errflag_t * errflag)
+{
+    int mpi_errno = algorithm(sendbuf, recvbuf, count, type, op, comm, errflag);
+    const int errclass = comm->revoked ? MPIX_ERR_REVOKED : (int) *errflag;
+
+    if (mpi_errno == MPI_SUCCESS && *errflag != MPIR_ERR_NONE)
+        MPIR_ERR_SET(mpi_errno, errclass, "**coll_fail");
     return mpi_errno;
 }
+#endif
 
 int MPIDI_CH3I_Allgather(void *all, MPI_Aint count, MPI_Datatype type, MPIR_Comm * comm)
 {
     MPIR_Errflag_t flag = MPIR_ERR_NONE;
-    int mpi_errno = MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, count, type, comm,
-                                   MPIDI_CH3I_ERRFLAG_ARG(flag));
 
-    return coll_error(mpi_errno, flag);
+    return MPIR_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, count, type, comm,
+                          MPIDI_CH3I_ERRFLAG_ARG(flag));
 }
 
 int MPIDI_CH3I_Allreduce(void *values, MPI_Aint count, MPI_Datatype type, MPI_Op op, MPIR_Comm * comm)
 {
     MPIR_Errflag_t flag = MPIR_ERR_NONE;
-    int mpi_errno = MPIR_Allreduce(MPI_IN_PLACE, values, count, type, op, comm,
-                                   MPIDI_CH3I_ERRFLAG_ARG(flag));
 
-    return coll_error(mpi_errno, flag);
+    return MPIR_Allreduce(MPI_IN_PLACE, values, count, type, op, comm, MPIDI_CH3I_ERRFLAG_ARG(flag));
 }
 
 int MPIDI_CH3I_Bcast(void *values, MPI_Aint count, MPI_Datatype type, int root, MPIR_Comm * comm)
 {
     MPIR_Errflag_t flag = MPIR_ERR_NONE;
-    int mpi_errno = MPIR_Bcast(values, count, type, root, comm, MPIDI_CH3I_ERRFLAG_ARG(flag));
 
-    return coll_error(mpi_errno, flag);
+    return MPIR_Bcast(values, count, type, root, comm, MPIDI_CH3I_ERRFLAG_ARG(flag));
 }

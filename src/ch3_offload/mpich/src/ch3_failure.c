@@ -2,6 +2,7 @@
  * The ch3:offload channel: ends of connections, in good order and bad, and news of dead processes.
  */
 
+#include "ch3_agreement.h"
 #include "ch3_worlds.h"
 #include "utlist.h"
 #ifdef HAVE_SIGNAL_H
@@ -11,6 +12,8 @@
 MPIR_Comm *MPIDI_CH3I_communicators = NULL;
 /* Peers that failed so far. While there is none, nothing is asked. */
 static int failed_peers = 0;
+/* Likewise, without those whose connection had been closed: the failures are counted to be put in order. */
+static uint32_t failures = 0;
 
 int MPIDI_CH3I_Error(int status, int rank)
 {
@@ -85,7 +88,7 @@ int MPIDI_CH3I_Connection_broken(MPIDI_VC_t * vc, int status)
     MPIDI_CH3I_Packet_recv_fail(vc, mpi_errno);
     mpi_errno = MPI_SUCCESS;
     if (!is_closed(vc)) {
-        MPIDI_CH3I_Note_failure(vc);
+        vc->ch.failed_at = ++failures;
         mpi_errno = MPIDI_CH3U_Handle_connection(vc, MPIDI_VC_EVENT_TERMINATED);
         MPIR_ERR_CHECK(mpi_errno);
         disable_any_source(vc);
@@ -136,6 +139,74 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
     }
 
   fn_exit:
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* ---- what communicators know of failed processes: in place of CH3's (mpidi_ch3_post.h), which asks the
+ * process manager ---- */
+
+int MPIDI_CH3I_Is_acknowledged(MPIR_Comm * comm, int rank)
+{
+    const uint32_t failed_at = MPIDI_CH3I_Member(comm, rank)->ch.failed_at;
+
+    return failed_at != 0 && failed_at <= comm->dev.ch.acknowledged;
+}
+
+int MPIDI_CH3I_Group_of(MPIR_Comm * comm, const char *is_in, MPIR_Group ** new_group)
+{
+    int mpi_errno = MPI_SUCCESS;
+    MPIR_Group *group = NULL;
+    int *ranks;
+    int i, count = 0;
+    MPIR_CHKLMEM_DECL(1);
+
+    MPIR_CHKLMEM_MALLOC(ranks, int *, comm->remote_size * sizeof(int), mpi_errno, "ranks", MPL_MEM_COMM);
+    if (comm->comm_kind == MPIR_COMM_KIND__INTERCOMM)
+        mpi_errno = MPIR_Comm_remote_group_impl(comm, &group);
+    else
+        mpi_errno = MPIR_Comm_group_impl(comm, &group);
+    MPIR_ERR_CHECK(mpi_errno);
+    for (i = 0; i < comm->remote_size; i++)
+        if (is_in[i])
+            ranks[count++] = i;
+    mpi_errno = MPIR_Group_incl_impl(group, count, ranks, new_group);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    if (group != NULL)
+        MPIR_Group_release(group);
+    MPIR_CHKLMEM_FREEALL();
+    return mpi_errno;
+  fn_fail:
+    goto fn_exit;
+}
+
+/* In place of MPID_Comm_failure_ack. */
+int MPIDI_CH3I_Failure_ack(MPIR_Comm * comm)
+{
+    comm->dev.ch.acknowledged = failures;
+    comm->dev.anysource_enabled = TRUE;
+    return MPI_SUCCESS;
+}
+
+/* In place of MPID_Comm_failure_get_acked. */
+int MPIDI_CH3I_Failure_get_acked(MPIR_Comm * comm, MPIR_Group ** new_group)
+{
+    int mpi_errno = MPI_SUCCESS;
+    char *is_in;
+    int i;
+    MPIR_CHKLMEM_DECL(1);
+
+    MPIR_CHKLMEM_MALLOC(is_in, char *, comm->remote_size, mpi_errno, "failed processes", MPL_MEM_COMM);
+    for (i = 0; i < comm->remote_size; i++)
+        is_in[i] = MPIDI_CH3I_Is_acknowledged(comm, i);
+    mpi_errno = MPIDI_CH3I_Group_of(comm, is_in, new_group);
+    MPIR_ERR_CHECK(mpi_errno);
+
+  fn_exit:
+    MPIR_CHKLMEM_FREEALL();
     return mpi_errno;
   fn_fail:
     goto fn_exit;
@@ -225,7 +296,7 @@ static int on_comm_created(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
     DL_APPEND_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev);
     MPIDI_CH3I_Apply_class(comm);
     MPIDI_CH3I_Note_created(comm);
-    return MPI_SUCCESS;
+    return MPIDI_CH3I_Revoke_created(comm);
 }
 
 static int on_comm_destroyed(MPIR_Comm * comm, void *param ATTRIBUTE((unused)))
@@ -266,6 +337,7 @@ int MPIDI_CH3I_Failure_init(void)
     /* A session may have been here before. */
     MPIDI_CH3I_communicators = NULL;
     failed_peers = 0;
+    failures = 0;
     MPIDI_CH3I_losses = 0;
     probe_error = MPI_SUCCESS;
     last_look = MPIDI_CH3I_PROBE_NONE;

@@ -338,6 +338,7 @@ int MPIDI_CH3_Finalize(void)
     MPIDI_CH3I_Windows_finalize();
     MPIDI_CH3I_Worlds_finalize();
     MPIDI_CH3I_Agreement_finalize();
+    MPIDI_CH3I_Forget_revocations(NULL);
     mpi_errno = MPIDI_CH3I_Progress_finalize();
     MPIR_ERR_CHECK(mpi_errno);
     MPIDI_CH3I_channel = NULL;
@@ -367,5 +368,6 @@ int MPIDI_CH3_VC_Destroy(MPIDI_VC_t * vc)
 {
     MPIDI_CH3I_Locks_free(vc);
     MPIDI_CH3I_Forget_vc(vc);
+    MPIDI_CH3I_Forget_revocations(vc);
     return MPI_SUCCESS;
 }

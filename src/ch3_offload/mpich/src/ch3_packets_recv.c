@@ -195,19 +195,6 @@ static inline int may_concern_lock(const MPIDI_CH3_Pkt_t * pkt)
                                MPIDI_CH3_PKT_FLAG_RMA_UNLOCK));
 }
 
-/* CH3's handler does not say that it has taken no data, and fails if the communicator has been freed here. */
-static int handle_revoke(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt)
-{
-    MPIR_Comm *comm = NULL;
-    intptr_t data_bytes = 0;
-    MPIR_Request *rreq = NULL;
-
-    MPIDI_CH3I_Comm_find(pkt->revoke.revoked_comm, &comm);
-    if (comm == NULL)
-        return MPI_SUCCESS;
-    return handlers[MPIDI_CH3_PKT_REVOKE] (vc, pkt, NULL, &data_bytes, &rreq);
-}
-
 /* Calls the handler of a packet with the data behind its header. Returns an error, and in *taken how much of
  * the data it took. */
 static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *data, size_t length,
@@ -233,7 +220,7 @@ static int handle_header(MPIDI_VC_t * vc, MPIDI_CH3_Pkt_t * pkt, const char *dat
         goto fn_exit;
     }
     if (type == MPIDI_CH3_PKT_REVOKE) {
-        mpi_errno = handle_revoke(vc, pkt);
+        mpi_errno = MPIDI_CH3I_Take_revocation(vc, &pkt->revoke);
         MPIR_ERR_CHECK(mpi_errno);
         goto fn_exit;
     }

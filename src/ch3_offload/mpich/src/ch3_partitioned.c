@@ -700,6 +700,7 @@ int MPIDI_CH3I_Request_get_error(MPIR_Request * request)
         MPIDI_CH3I_Stock_request_get_error(request);
 }
 
+#if !MPIDI_CH3I_MPICH_IS(4, 2)
 /* In place of MPIR_Request_get_status_impl. */
 int MPIDI_CH3I_Request_get_status(MPIR_Request * request, int *flag, MPI_Status * status)
 {
@@ -722,6 +723,7 @@ int MPIDI_CH3I_Request_get_status(MPIR_Request * request, int *flag, MPI_Status 
   fn_fail:
     goto fn_exit;
 }
+#endif
 
 /* In place of MPIR_Request_completion_processing. An inactive request has an empty status (MPI 4.0, 3.7.3).
  */

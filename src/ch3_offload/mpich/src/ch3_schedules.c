@@ -96,7 +96,7 @@ static int add_message(int kind, const void *buf, MPI_Aint count, MPI_Datatype t
 
 static int add_send(const struct MPIDU_Sched_send *send, int tag)
 {
-    const int kind = send->is_sync ? CH3_OFFLOAD_STEP_SYNCHRONOUS_SEND : CH3_OFFLOAD_STEP_SEND;
+    const int kind = MPIDI_CH3I_IS_SYNC(send) ? CH3_OFFLOAD_STEP_SYNCHRONOUS_SEND : CH3_OFFLOAD_STEP_SEND;
 
     if (send->count_p != NULL)
         return FALSE;

@@ -315,7 +315,7 @@ int MPIDI_CH3I_Is_of_one_world(MPIR_Comm * comm)
 
 /* Each world numbers its nodes for itself, and worlds share no memory: of a node, the processes of each are
  * apart. */
-int MPIDI_CH3I_Split_by_node(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm)
+int MPIDI_CH3I_Split_by_node(MPIDI_CH3I_Split_t * stock, MPIR_Comm * comm, int key, MPIR_Comm ** newcomm)
 {
     const MPIDI_PG_t *own = MPIDI_Process.my_pg;
     const int node = own->vct[MPIDI_Process.my_pg_rank].node_id;
@@ -324,7 +324,7 @@ int MPIDI_CH3I_Split_by_node(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm)
 
     if (!MPIDI_CH3I_knows_others || comm->comm_kind != MPIR_COMM_KIND__INTRACOMM ||
         MPIDI_CH3I_Is_of_one_world(comm))
-        return MPIDI_CH3I_Stock_split_by_node(comm, key, newcomm);
+        return stock(comm, key, newcomm);
     for (color = 0;; color++) {
         MPIDI_Comm_get_vc(comm, color, &vc);
         if (vc->pg == own && vc->node_id == node)       /* at the latest this process */
