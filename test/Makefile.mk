@@ -30,6 +30,7 @@ script_tests = \
 	test/instructions/judging_test \
 	test/quickstart/check_parts \
 	test/quickstart/mpich_options \
+	test/quickstart/mpich_version \
 	test/seeded-faults/apply \
 	test/tools/versions
 dist_check_SCRIPTS += $(script_tests)

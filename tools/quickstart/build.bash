@@ -97,24 +97,24 @@ build_library() {
 
 get_mpich_source() {
   local key
-  begin_step "MPICH $mpich_version: source"
-  key=$(hash_of "debian or ${user_mpich_source:-} $(state_of_user_tree)")
+  begin_step 'MPICH: source'
+  key=$(hash_of "debian $wanted_mpich or ${user_mpich_source:-} $(state_of_user_tree)")
   if is_current mpich-source "$key" && [[ -f $mpich_source_dir/maint/version.m4 ]]; then
-    end_step 'unchanged'
+    mpich_version=$(version_of_tree "$mpich_source_dir")
+    end_step "$mpich_version, unchanged"
     return
+  fi
+  if [[ -z $user_mpich_source ]]; then
+    command -v apt-get >/dev/null || stop 'there is no apt-get to fetch MPICH with' \
+      'give its source with --mpich-src'
+    download_debian_source
   fi
   clear_stamps mpich-source mpich-graft mpich-configure mpich-install
   rm -rf "$mpich_source_dir" "$mpich_build_dir"
-  if [[ -n $user_mpich_source ]]; then
-    copy_user_tree
-  else
-    command -v apt-get >/dev/null || stop 'there is no apt-get to fetch MPICH with' \
-      "give MPICH $mpich_version's source with --mpich-src"
-    download_debian_source
-    unpack_debian_source
-  fi
+  if [[ -n $user_mpich_source ]]; then copy_user_tree; else unpack_debian_source; fi
+  mpich_version=$(version_of_tree "$mpich_source_dir")
   set_stamp mpich-source "$key"
-  end_step
+  end_step "$mpich_version"
 }
 
 # Uses an installed graft, as a user's own tree does. The graft copies only what changed, and runs autogen only

@@ -264,7 +264,7 @@ check_lab() {
 # another MPICH, which no program may get. The part mpich has built Fortran; this one leaves it out.
 check_own_tree() {
   local work=$build_dir/own-tree tarball
-  local mpich_source_dir=$work/mpich-4.0.2 library=$work/ch3-offload
+  local mpich_source_dir=$work/mpich-tree library=$work/ch3-offload
   rm -rf "$work"
   mkdir -p "$work/source" "$library/lib"
   tarball=$(echo "$library_build_dir"/ch3-offload-*.tar.xz)

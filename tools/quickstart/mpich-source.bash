@@ -1,6 +1,11 @@
 # Sourced by quickstart: gets a source tree of the right MPICH into $mpich_source_dir.
-# Uses: root, build_dir, mpich_source_dir, user_mpich_source, mpich_version.
+# Uses: root, build_dir, mpich_source_dir, user_mpich_source, wanted_mpich. Sets: mpich_version.
 # shellcheck shell=bash
+
+supported_mpichs='4.0, 4.1, 4.2 and 4.3'
+checked_mpich=4.0.2   # the one that `quickstart check` builds, where Debian has it
+
+is_supported_mpich() { [[ $1 =~ ^4\.[0-3](\.[0-9]+)*$ ]]; }
 
 # Prints the version of an MPICH source tree, or nothing.
 version_of_tree() {
@@ -18,12 +23,11 @@ check_user_tree() {
   version=$(version_of_tree "$user_mpich_source")
   [[ -n $version ]] || stop "--mpich-src: $user_mpich_source is no MPICH source tree (no maint/version.m4)" \
     'give the directory that holds MPICH'\''s configure.ac'
-  [[ $version =~ ^4\.[012](\.|$) ]] || stop \
-    "--mpich-src: that is MPICH $version, but ch3:offload supports MPICH 4.0, 4.1 and 4.2" \
+  is_supported_mpich "$version" || stop \
+    "--mpich-src: that is MPICH $version, but ch3:offload supports MPICH $supported_mpichs" \
     "give a tree of one of those, or leave --mpich-src out"
   [[ -x $user_mpich_source/configure ]] || stop \
     "--mpich-src: $user_mpich_source has no configure" 'run its autogen.sh, or give an unpacked release'
-  mpich_version=$version
   [[ ! -e $user_mpich_source/config.status ]] || stop \
     "--mpich-src: $user_mpich_source has been configured in place, so a copy of it cannot be built elsewhere" \
     'run "make distclean" there, or give a freshly unpacked tree'
@@ -69,9 +73,28 @@ derive_source_entries() {
     "give MPICH's source with --mpich-src"
 }
 
+# The version of MPICH in the version of a Debian package: of 4.3.0+really4.2.1-1 it is 4.2.1.
+upstream_of() {
+  local version=${1#*:}
+  version=${version%-*}
+  echo "${version##*+really}"
+}
+
+# Reads versions of Debian's package, and prints the one to take: of the MPICH that --mpich names; else of the one that
+# is checked; else the newest that is supported. Nothing: there is none.
+choose_debian_version() {
+  local package version
+  while read -r package; do
+    version=$(upstream_of "$package")
+    is_supported_mpich "$version" || continue
+    [[ -z $wanted_mpich || $version == "$wanted_mpich" || $version == "$wanted_mpich".* ]] || continue
+    printf '%d %s %s\n' "$([[ $version == "$checked_mpich" ]] && echo 1 || echo 0)" "$version" "$package"
+  done | sort -k1,1n -k2,2V -k3,3V | tail -n 1 | cut -d' ' -f3
+}
+
 # Debian's source package, checked by apt's own signatures, without touching /etc/apt or /var/lib/apt.
 download_debian_source() {
-  local apt_dir=$build_dir/apt version
+  local apt_dir=$build_dir/apt versions
   mkdir -p "$apt_dir/lists/partial" "$apt_dir/cache/archives/partial" "$apt_dir/download"
   derive_source_entries "$apt_dir/sources"
   private_apt=(-o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$apt_dir/sources"
@@ -79,24 +102,30 @@ download_debian_source() {
     -o Debug::NoLocking=1 -o Acquire::Retries=3 -o Acquire::Languages=none)
   must mpich-lists "check the network and the apt sources in /etc/apt; or give --mpich-src" \
     apt-get "${private_apt[@]}" update
-  version=$(apt-cache "${private_apt[@]}" showsrc mpich 2>/dev/null | sed -n 's/^Version: //p' |
-    grep "^$mpich_version-" | sort -V | tail -n 1) || true
-  [[ -n $version ]] || stop "this Debian has no source package of MPICH $mpich_version" \
+  versions=$(apt-cache "${private_apt[@]}" showsrc mpich 2>/dev/null | sed -n 's/^Version: //p') || true
+  debian_version=$(choose_debian_version <<<"$versions")
+  [[ -n $debian_version ]] || stop \
+    "this Debian has no source package of MPICH ${wanted_mpich:-$supported_mpichs}; it has: ${versions//$'\n'/ }" \
     "give MPICH's source with --mpich-src"
   must mpich-download 'check the network, then run quickstart again: it continues here' \
-    env --chdir="$apt_dir/download" apt-get "${private_apt[@]}" --download-only --tar-only source "mpich=$version"
+    env --chdir="$apt_dir/download" apt-get "${private_apt[@]}" --download-only --tar-only source "mpich=$debian_version"
+  echo "$debian_version" >"$apt_dir/version"
 }
 
 unpack_debian_source() {
+  local package version
   local -a tarballs
-  mapfile -t tarballs < <(find "$build_dir/apt/download" -name "mpich_$mpich_version.orig.tar.*" ! -name '*.asc')
+  package=$(<"$build_dir/apt/version")
+  version=$(upstream_of "$package")
+  package=${package#*:}
+  mapfile -t tarballs < <(find "$build_dir/apt/download" -name "mpich_${package%-*}.orig.tar.*" ! -name '*.asc')
   ((${#tarballs[@]} > 0)) || stop "apt did not leave MPICH's tarball in $build_dir/apt/download" \
     'delete that directory and run quickstart again; or give --mpich-src'
   mkdir -p "$mpich_source_dir"
   must mpich-unpack 'is the disk full?' \
     tar -C "$mpich_source_dir" --strip-components=1 --no-same-owner -xf "${tarballs[0]}"
-  [[ $(version_of_tree "$mpich_source_dir") == "$mpich_version" ]] || stop \
-    "the tarball ${tarballs[0]} does not hold MPICH $mpich_version"
+  [[ $(version_of_tree "$mpich_source_dir") == "$version" ]] || stop \
+    "the tarball ${tarballs[0]} does not hold MPICH $version"
 }
 
 copy_user_tree() {
