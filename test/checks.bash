@@ -136,6 +136,14 @@ finish() {
   ((failed == 0))
 }
 
+# make_survivor: work_dir/survivor runs a command whose ranks may die. Hydra 4.0.2 ends all processes of a node where one
+# ended by a signal: it sees a shell that ends in good order instead, and that ignores the SIGUSR1 that hydra sends to
+# those that live.
+make_survivor() {
+  printf '%s\n' '#!/bin/sh' "trap '' USR1" '"$@"' 'exit $?' >"$work_dir/survivor"
+  chmod +x "$work_dir/survivor"
+}
+
 # compile NAME SOURCE...: MPI program into work_dir/NAME.
 compile() {
   "$prefix/bin/mpicc" -std=gnu99 -O2 -Wall -o "$work_dir/$1" "${@:2}" >"$work_dir/$1.log" 2>&1 || {
