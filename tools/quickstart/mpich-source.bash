@@ -94,7 +94,7 @@ choose_debian_version() {
 
 # Debian's source package, checked by apt's own signatures, without touching /etc/apt or /var/lib/apt.
 download_debian_source() {
-  local apt_dir=$build_dir/apt versions
+  local apt_dir=$build_dir/apt versions debian_version
   mkdir -p "$apt_dir/lists/partial" "$apt_dir/cache/archives/partial" "$apt_dir/download"
   derive_source_entries "$apt_dir/sources"
   private_apt=(-o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$apt_dir/sources"
@@ -104,8 +104,9 @@ download_debian_source() {
     apt-get "${private_apt[@]}" update
   versions=$(apt-cache "${private_apt[@]}" showsrc mpich 2>/dev/null | sed -n 's/^Version: //p') || true
   debian_version=$(choose_debian_version <<<"$versions")
+  versions=${versions//$'\n'/ }
   [[ -n $debian_version ]] || stop \
-    "this Debian has no source package of MPICH ${wanted_mpich:-$supported_mpichs}; it has: ${versions//$'\n'/ }" \
+    "this Debian has no source package of MPICH ${wanted_mpich:-$supported_mpichs}; it has: ${versions:-none}" \
     "give MPICH's source with --mpich-src"
   must mpich-download 'check the network, then run quickstart again: it continues here' \
     env --chdir="$apt_dir/download" apt-get "${private_apt[@]}" --download-only --tar-only source "mpich=$debian_version"

@@ -61,7 +61,7 @@ void MPIDI_CH3I_Take_abandonment(agreements_t * all, uint32_t number);
 
 /* Whether that process has failed, and MPIX_Comm_failure_ack was called since. */
 int MPIDI_CH3I_Is_acknowledged(MPIR_Comm * comm, int rank);
-/* The processes of comm for which the array has not 0. Of an intercommunicator: of the remote group. */
-int MPIDI_CH3I_Group_of(MPIR_Comm * comm, const char *is_in, MPIR_Group ** new_group);
+/* The processes of comm for which the array has `wanted`. Of an intercommunicator: of the remote group. */
+int MPIDI_CH3I_Group_of(MPIR_Comm * comm, const char *is_in, int wanted, MPIR_Group ** new_group);
 
 #endif                          /* CH3_AGREEMENT_H_INCLUDED */

@@ -445,6 +445,10 @@ void MPIDI_CH3I_Forget_revocations(const MPIDI_VC_t * vc);
 
 /* ---- ch3_failure.c ---- */
 
+/* The communicator of which this process receives messages with that context. NULL: there is none. */
+MPIR_Comm *MPIDI_CH3I_Find_communicator(int context_id);
+/* Whether its processes, of an intercommunicator the remote ones, have that connection. */
+int MPIDI_CH3I_Has_member(MPIR_Comm * comm, const MPIDI_VC_t * vc);
 /* The MPI error of an engine status (ch3_offload_status_t) in an operation with `rank`. */
 int MPIDI_CH3I_Error(int status, int rank);
 void MPIDI_CH3I_Peer_failed(uint32_t peer, int status);

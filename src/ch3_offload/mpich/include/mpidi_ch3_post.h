@@ -118,8 +118,8 @@ int MPIDI_CH3I_Stock_comm_agree(MPIR_Comm * comm, int *flag);
 int MPIDI_CH3I_Comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
 int MPIDI_CH3I_Stock_comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm);
 
-/* MPICH's collective operations put an error behind the one of which it was made. That makes a ring, which
- * MPICH then follows for ever. Of two errors, the one that tells more is enough. */
+/* MPICH links errors, and its collective operations link one to the error that it was made of. That makes a
+ * ring, which MPICH follows for ever. So of two errors, the one that tells more is kept alone. */
 #undef MPIR_ERR_ADD
 #define MPIR_ERR_ADD(error_, other_) ((error_) = MPIDI_CH3I_More_telling(error_, other_))
 int MPIDI_CH3I_More_telling(int error, int other);
@@ -204,8 +204,8 @@ int MPIDI_CH3I_Stock_pmi_init(void);
 void MPIDI_CH3I_Pmi_finalize(void);
 void MPIDI_CH3I_Stock_pmi_finalize(void);
 
-/* Likewise MPI_Request_get_status (ch3_partitioned.c). It calls MPIR_Test since, and so ends a round of any
- * persistent request. */
+/* Likewise MPI_Request_get_status (ch3_partitioned.c). From MPICH 4.2 on it calls MPIR_Test, and so ends a
+ * round of any persistent request. */
 #define MPIR_Request_get_status_impl(first_, ...) MPIDI_CH3I_REQUEST_GET_STATUS_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_REQUEST_GET_STATUS_request_ptr MPIDI_CH3I_Request_get_status(request_ptr
 #define MPIDI_CH3I_REQUEST_GET_STATUS_MPIR_Request MPIDI_CH3I_Stock_request_get_status(MPIR_Request

@@ -53,22 +53,27 @@ static int is_closed(MPIDI_VC_t * vc)
         vc->state == MPIDI_VC_STATE_CLOSED;
 }
 
+int MPIDI_CH3I_Has_member(MPIR_Comm * comm, const MPIDI_VC_t * vc)
+{
+    int rank;
+
+    for (rank = 0; rank < comm->remote_size; rank++)
+        if (MPIDI_CH3I_Member(comm, rank) == vc)
+            return TRUE;
+    return FALSE;
+}
+
 /* Turns ANY_SOURCE off in every communicator with that process, as CH3 does at the process manager's news,
  * which may come later or never. */
 static void disable_any_source(const MPIDI_VC_t * vc)
 {
     MPIR_Comm *comm;
-    MPIDI_VC_t *other;
-    int rank;
 
     if (MPIR_Process.comm_world == NULL)
         return; /* MPI_Finalize is past its communication: a peer that ends has done what it had to */
     DL_FOREACH_NP(MPIDI_CH3I_communicators, comm, dev.ch.next, dev.ch.prev) {
-        for (rank = 0; rank < comm->remote_size && comm->dev.anysource_enabled; rank++) {
-            MPIDI_Comm_get_vc(comm, rank, &other);
-            if (other == vc)
-                comm->dev.anysource_enabled = FALSE;
-        }
+        if (comm->dev.anysource_enabled && MPIDI_CH3I_Has_member(comm, vc))
+            comm->dev.anysource_enabled = FALSE;
     }
     MPIDI_CH3I_Fail_any_source();
 }
@@ -154,7 +159,7 @@ int MPIDI_CH3I_Is_acknowledged(MPIR_Comm * comm, int rank)
     return failed_at != 0 && failed_at <= comm->dev.ch.acknowledged;
 }
 
-int MPIDI_CH3I_Group_of(MPIR_Comm * comm, const char *is_in, MPIR_Group ** new_group)
+int MPIDI_CH3I_Group_of(MPIR_Comm * comm, const char *is_in, int wanted, MPIR_Group ** new_group)
 {
     int mpi_errno = MPI_SUCCESS;
     MPIR_Group *group = NULL;
@@ -169,7 +174,7 @@ int MPIDI_CH3I_Group_of(MPIR_Comm * comm, const char *is_in, MPIR_Group ** new_g
         mpi_errno = MPIR_Comm_group_impl(comm, &group);
     MPIR_ERR_CHECK(mpi_errno);
     for (i = 0; i < comm->remote_size; i++)
-        if (is_in[i])
+        if (is_in[i] == wanted)
             ranks[count++] = i;
     mpi_errno = MPIR_Group_incl_impl(group, count, ranks, new_group);
     MPIR_ERR_CHECK(mpi_errno);
@@ -202,7 +207,7 @@ int MPIDI_CH3I_Failure_get_acked(MPIR_Comm * comm, MPIR_Group ** new_group)
     MPIR_CHKLMEM_MALLOC(is_in, char *, comm->remote_size, mpi_errno, "failed processes", MPL_MEM_COMM);
     for (i = 0; i < comm->remote_size; i++)
         is_in[i] = MPIDI_CH3I_Is_acknowledged(comm, i);
-    mpi_errno = MPIDI_CH3I_Group_of(comm, is_in, new_group);
+    mpi_errno = MPIDI_CH3I_Group_of(comm, is_in, TRUE, new_group);
     MPIR_ERR_CHECK(mpi_errno);
 
   fn_exit:
@@ -224,7 +229,7 @@ static int probe_error = MPI_SUCCESS;
 static MPIDI_CH3I_probe_kind_t last_look = MPIDI_CH3I_PROBE_NONE;
 static int is_second_look = FALSE;      /* the next look, if any, is an MPID_I(m)probe's second */
 
-static MPIR_Comm *find_communicator(int context_id)
+MPIR_Comm *MPIDI_CH3I_Find_communicator(int context_id)
 {
     MPIR_Comm *comm;
 
@@ -255,7 +260,7 @@ void MPIDI_CH3I_Probe_found_nothing(int source, int context_id, MPIDI_CH3I_probe
     MPIDI_CH3I_Probe_waits();
     if (likely(failed_peers == 0 && !MPIDI_CH3I_knows_others))
         return;
-    comm = find_communicator(context_id);
+    comm = MPIDI_CH3I_Find_communicator(context_id);
     if (comm == NULL)
         return;
     if (MPIDI_CH3I_knows_others)

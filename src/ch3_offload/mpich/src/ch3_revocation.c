@@ -1,16 +1,15 @@
 /*
  * The ch3:offload channel: revocations of communicators (MPIX_Comm_revoke) that come from other processes.
  *
- * To make a communicator does not end everywhere at once. Who has it already may revoke it before others have
- * it: there the revocation waits. It is meant for the next communicator with that context that has its sender
- * as a member. For the sender keeps the context until all others that live have revoked, too
- * (MPID_Comm_revoke). That of an intercommunicator is the receiver's, which keeps it while it makes that.
+ * Processes finish making a communicator at different times. One that has it may revoke it before another one
+ * has it. There the revocation waits, until a communicator is made that has its context and its sender. This
+ * is the revoked one: until then, that context is in use, and no other communicator gets it.
  */
 
 #include "mpidi_ch3_impl.h"
 
-/* More of one sender are no honest ones: one communicator is made at a time by each thread. */
-enum { MOST_EARLY = 1024 };
+/* Of one sender: there are no more contexts. */
+enum { MOST_EARLY = MPIR_MAX_CONTEXT_MASK * MPIR_CONTEXT_INT_BITS };
 
 typedef struct early {
     struct early *next;
@@ -48,47 +47,23 @@ static int keep(MPIDI_VC_t * vc, int context_id)
     goto fn_exit;
 }
 
-/* The one in which this process receives with that context: what its peers send with. NULL: there is none. */
-static MPIR_Comm *find_receiving(int context_id)
-{
-    MPIR_Comm *comm;
-
-    for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next)
-        if (comm->recvcontext_id == context_id)
-            break;
-    return comm;
-}
-
-static int has_member(MPIR_Comm * comm, const MPIDI_VC_t * vc)
-{
-    MPIDI_VC_t *other;
-    int rank;
-
-    for (rank = 0; rank < comm->remote_size; rank++) {
-        MPIDI_Comm_get_vc(comm, rank, &other);
-        if (other == vc)
-            return TRUE;
-    }
-    return FALSE;
-}
-
 /* In place of CH3's handler, which fails without the communicator, and does not say that it takes no data. */
 int MPIDI_CH3I_Take_revocation(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_revoke_t * pkt)
 {
-    MPIR_Comm *comm = find_receiving(pkt->revoked_comm);
+    MPIR_Comm *comm = MPIDI_CH3I_Find_communicator(pkt->revoked_comm);
 
-    return comm != NULL && has_member(comm, vc) ? MPID_Comm_revoke(comm, TRUE) :
+    return comm != NULL && MPIDI_CH3I_Has_member(comm, vc) ? MPID_Comm_revoke(comm, TRUE) :
         keep(vc, pkt->revoked_comm);
 }
 
-/* The processes of one node, or one of each node, of a communicator: they are made behind it. */
+/* node_comm and node_roots_comm are made after the communicator that has them. */
 static int is_part_of_revoked(const MPIR_Comm * comm)
 {
     const MPIR_Comm *whole;
 
     if (MPIR_CONTEXT_READ_FIELD(SUBCOMM, comm->context_id) == 0)
         return FALSE;
-    whole = find_receiving(comm->recvcontext_id & ~MPIR_CONTEXT_SUBCOMM_MASK);
+    whole = MPIDI_CH3I_Find_communicator(comm->recvcontext_id & ~MPIR_CONTEXT_SUBCOMM_MASK);
     return whole != NULL && whole->revoked;
 }
 
@@ -102,12 +77,12 @@ int MPIDI_CH3I_Revoke_created(MPIR_Comm * comm)
         early_t *early = *place;
         int is_counted;
 
-        if (early->context_id != comm->recvcontext_id || !has_member(comm, early->sender)) {
+        if (early->context_id != comm->recvcontext_id || !MPIDI_CH3I_Has_member(comm, early->sender)) {
             place = &early->next;
             continue;
         }
         *place = early->next;
-        /* The answer to a dead sender does not leave, and so MPID_Comm_revoke does not count on its word. */
+        /* MPID_Comm_revoke counts a dead sender itself, since no packet leaves to it. */
         is_counted = !early->sender->ch.peer_failed;
         MPL_free(early);
         mpi_errno = MPID_Comm_revoke(comm, is_counted);

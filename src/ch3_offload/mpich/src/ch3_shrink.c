@@ -121,15 +121,9 @@ static int make_comm(const agreements_t * all, MPIR_Comm * comm, const char *fai
     int mpi_errno = MPI_SUCCESS;
     MPIR_Group *alive = NULL;
     making_t making;
-    char *is_alive;
-    int i;
-    MPIR_CHKLMEM_DECL(1);
 
     *new_comm = NULL;
-    MPIR_CHKLMEM_MALLOC(is_alive, char *, comm->local_size, mpi_errno, "processes", MPL_MEM_COMM);
-    for (i = 0; i < comm->local_size; i++)
-        is_alive[i] = !failed[i];
-    mpi_errno = MPIDI_CH3I_Group_of(comm, is_alive, &alive);
+    mpi_errno = MPIDI_CH3I_Group_of(comm, failed, FALSE, &alive);
     MPIR_ERR_CHECK(mpi_errno);
     begin_making(&making, all, comm);
     mpi_errno = MPIR_Comm_create_group_impl(comm, alive, tag_after(all->number), new_comm);
@@ -141,7 +135,6 @@ static int make_comm(const agreements_t * all, MPIR_Comm * comm, const char *fai
   fn_exit:
     if (alive != NULL)
         MPIR_Group_release(alive);
-    MPIR_CHKLMEM_FREEALL();
     return mpi_errno;
   fn_fail:
     goto fn_exit;
