@@ -277,11 +277,11 @@ class ProviderContract : public testing::TestWithParam<ContractParam> {
   /// Lets `receiver` take its messages one by one until `sleeper`'s descriptor is readable. False: it took all
   /// of them, and nobody woke the sleeper.
   bool readable_while_drained(PeerId sleeper, PeerId receiver) {
-    // What is on its way takes some time on a network. TCP sends again after 200 ms or more what its peer's host
-    // had to drop: many short messages need more of its memory than they have bytes.
+    // What is on its way takes some time on a network. TCP sends again what its peer's host had to drop (many
+    // short messages need more of its memory than they have bytes), after 200 ms, 400 ms, 800 ms and so on.
     // Of a time in which the machine stands still, 10 ms count.
     using Clock = std::chrono::steady_clock;
-    constexpr Clock::duration kLongest = std::chrono::seconds(5);
+    constexpr Clock::duration kLongest = std::chrono::milliseconds(kWaitMs);
     constexpr Clock::duration kLongestOfALook = std::chrono::milliseconds(10);
     Clock::duration waited{};
     for (Clock::time_point before = Clock::now(); waited < kLongest;) {
