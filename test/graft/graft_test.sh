@@ -47,7 +47,7 @@ same() { [[ $(fingerprint "$1") == "$2" ]]; }
 
 make_tree() {
   local tree=$1
-  mkdir -p "$tree"/{maint,modules/hwloc,src/include,src/pm/hydra/utils/launch}
+  mkdir -p "$tree"/{maint,modules/hwloc,src/include,src/mpi/init,src/pm/hydra/utils/launch}
   mkdir -p "$tree"/src/mpid/ch3/{src,channels/sock}
   echo 'm4_define([MPICH_VERSION_m4],[4.0.2])dnl' >"$tree/maint/version.m4"
   echo 'AC_INIT' >"$tree/configure.ac"
@@ -57,6 +57,7 @@ make_tree() {
     'include $(top_srcdir)/src/mpid/ch3/channels/sock/Makefile.mk' >"$tree/src/mpid/ch3/channels/Makefile.mk"
   printf '%s\n' '#include "mpidimpl.h"' '#include "mpidi_recvq_statistics.h"' 'int stock;' \
     >"$tree/src/mpid/ch3/src/ch3u_recvq.c"
+  printf '%s\n' '                fstack[i].f = 0;' '            }' >"$tree/src/mpi/init/init_util.c"
   printf '%s\n' '#include "hydra.h"' '        setsid();' >"$tree/src/pm/hydra/utils/launch/launch.c"
   cat >"$tree/autogen.sh" <<'END'
 #!/bin/sh
@@ -83,6 +84,7 @@ check "... and all are in the list" \
   test "$("$graft" --list | wc -l)" = "$(find "$glue" -type f ! -name '*~' ! -name '.*' ! -name README.md | wc -l)"
 check "the include line is there" grep -qx 'include .*/channels/offload/Makefile.mk' "$tree/src/mpid/ch3/channels/Makefile.mk"
 check "the guard is there" grep -q '^#ifndef MPIDI_CH3_OWNS_RECVQ' "$tree/src/mpid/ch3/src/ch3u_recvq.c"
+check "what was done at the end leaves its list" grep -q 'fstack_sp--;$' "$tree/src/mpi/init/init_util.c"
 check "a rank starts no session of its own without need" \
   grep -q 'setpgid(0, 0) != 0)$' "$tree/src/pm/hydra/utils/launch/launch.c"
 check "configure was regenerated" grep -q BUILD_CH3_OFFLOAD "$tree/configure"
