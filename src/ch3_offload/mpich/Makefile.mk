@@ -14,8 +14,10 @@ AM_CPPFLAGS +=                                             \
 
 noinst_HEADERS +=                                          \
     src/mpid/ch3/channels/offload/include/ch3_agreement.h \
+    src/mpid/ch3/channels/offload/include/ch3_foreign.h \
     src/mpid/ch3/channels/offload/include/ch3_mpich.h \
     src/mpid/ch3/channels/offload/include/ch3_packet_headers.h \
+    src/mpid/ch3/channels/offload/include/ch3_partitions.h \
     src/mpid/ch3/channels/offload/include/ch3_window_ops.h \
     src/mpid/ch3/channels/offload/include/ch3_worlds.h \
     src/mpid/ch3/channels/offload/include/mpidi_ch3_pre.h  \
@@ -30,6 +32,7 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_comm.c           \
     src/mpid/ch3/channels/offload/src/ch3_cvars.c          \
     src/mpid/ch3/channels/offload/src/ch3_failure.c        \
+    src/mpid/ch3/channels/offload/src/ch3_foreign.c        \
     src/mpid/ch3/channels/offload/src/ch3_init.c           \
     src/mpid/ch3/channels/offload/src/ch3_layout.c         \
     src/mpid/ch3/channels/offload/src/ch3_memory.c         \
@@ -38,6 +41,7 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_mremap.c         \
     src/mpid/ch3/channels/offload/src/ch3_packets_recv.c   \
     src/mpid/ch3/channels/offload/src/ch3_packets_send.c   \
+    src/mpid/ch3/channels/offload/src/ch3_partition_messages.c \
     src/mpid/ch3/channels/offload/src/ch3_partitioned.c    \
     src/mpid/ch3/channels/offload/src/ch3_process_manager.c \
     src/mpid/ch3/channels/offload/src/ch3_progress.c       \
@@ -47,6 +51,7 @@ mpi_core_sources +=                                        \
     src/mpid/ch3/channels/offload/src/ch3_revocation.c     \
     src/mpid/ch3/channels/offload/src/ch3_rma_failure.c    \
     src/mpid/ch3/channels/offload/src/ch3_rma_locks.c      \
+    src/mpid/ch3/channels/offload/src/ch3_roots.c          \
     src/mpid/ch3/channels/offload/src/ch3_schedules.c      \
     src/mpid/ch3/channels/offload/src/ch3_send.c           \
     src/mpid/ch3/channels/offload/src/ch3_shared_segment.c \

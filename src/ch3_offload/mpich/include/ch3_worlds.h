@@ -1,5 +1,6 @@
 /*
- * The ch3:offload channel: processes of other MPI worlds. See ch3_worlds.c.
+ * The ch3:offload channel: processes of other MPI worlds. See ch3_worlds.c, ch3_foreign.c (numbers) and
+ * ch3_roots.c (packets between roots).
  */
 #ifndef CH3_WORLDS_H_INCLUDED
 #define CH3_WORLDS_H_INCLUDED

@@ -177,7 +177,7 @@ void MPIDI_CH3I_Drop_tagged(MPIR_Comm * comm, int tag);
 /* Drops what has arrived for revoked communicators. Cheap when none is. */
 void MPIDI_CH3I_Drop_revoked(void);
 
-/* ---- ch3_worlds.c ---- */
+/* ---- ch3_worlds.c, ch3_foreign.c ---- */
 
 #define MPIDI_CH3I_NO_PEER UINT32_MAX
 typedef struct MPIDI_CH3I_Root MPIDI_CH3I_Root_t;

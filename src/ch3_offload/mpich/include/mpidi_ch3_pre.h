@@ -54,7 +54,7 @@ typedef struct MPIDI_CH3I_VC {
     /* The engine's number of the peer: its rank, if it is of this world. Others have MPIDI_CH3I_NO_PEER until
      * MPIDI_CH3I_Peer() has found theirs. */
     uint32_t peer;
-    /* The connection of two roots that connect; see ch3_worlds.c. NULL: it is none. */
+    /* The connection of two roots that connect; see ch3_roots.c. NULL: it is none. */
     struct MPIDI_CH3I_Root *root;
     /* TRUE when the engine has said that this peer failed. */
     int peer_failed;
