@@ -29,6 +29,7 @@ script_tests = \
 	test/include_rules \
 	test/instructions/judging_test \
 	test/quickstart/check_parts \
+	test/quickstart/debian_packages \
 	test/quickstart/mpich_options \
 	test/quickstart/mpich_version \
 	test/seeded-faults/apply \
@@ -908,6 +909,7 @@ EXTRA_DIST += \
 	test/check-nodes \
 	test/checks.bash \
 	test/clusters \
+	test/debian-packages \
 	test/faults \
 	test/flood \
 	test/imb \

@@ -159,7 +159,7 @@ check_sanitizer() {
 # libraries that a user may not have, and builds the static library; the other parts build with them, and the
 # shared one. Each source is compiled for itself, where the other parts join them.
 check_dist() {
-  local tracked missing headers=$build_dir/dist-headers
+  local tracked missing surplus headers=$build_dir/dist-headers
   rm -rf "$build_dir/dist"
   rm -f "$library_build_dir"/ch3-offload-*.tar.xz   # of another version
   mkdir -p "$headers"
@@ -181,6 +181,9 @@ check_dist() {
   missing=$(comm -23 <(grep -vE '^(\.ci/|\.gitignore$)' <<<"$tracked" | LC_ALL=C sort) \
     <(tar -tf "$library_build_dir"/ch3-offload-*.tar.xz | sed 's,^[^/]*/,,' | LC_ALL=C sort))
   [[ -z $missing ]] || stop 'the tarball lacks files of the tree: list them in a Makefile.mk' "$missing"
+  surplus=$(comm -13 <(LC_ALL=C sort <<<"$tracked") <(tar -tf "$library_build_dir"/ch3-offload-*.tar.xz |
+    sed 's,^[^/]*/,,' | grep -vE '^$|/$|^(aclocal\.m4|confdb/.*|configure|Makefile\.in)$' | LC_ALL=C sort))
+  [[ -z $surplus ]] || stop 'the tarball has files that git does not know (dist-hook in Makefile.am)' "$surplus"
 }
 
 # Grafts with what distcheck has installed, if that part ran.
@@ -258,6 +261,13 @@ check_lab() {
   must lab-build 'a compiler error: fix the source' \
     make -C "$library_build_dir" -j"$jobs" "${test_flags[@]}" "${programs[@]}"
   script lab --build "$library_build_dir" --tests "$build_dir/mpich-tests" $long
+}
+
+# Packages that are built as a user builds them, in a Debian that has nothing else.
+check_debian_packages() {
+  install_packages "${packaging_packages[@]}" lintian mmdebstrap
+  build_debian_packages
+  run_counted debian-packages "$root/test/debian-packages/run" "$packages_dir"
 }
 
 # What the README says under "Into an MPICH tree of your own", word by word, from the tarball. The library's prefix holds
@@ -340,6 +350,7 @@ declare_parts() {
   part mpich-tcp    all   alone  tests-build "MPICH's own tests and NetPIPE between two nodes over TCP" check_mpich_tcp
   part lab          check alone  unit?,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
+  part debian-packages all alone library      'Debian packages' check_debian_packages
   part soak         all   alone  mpich        'soak' check_soak
   part fuzz         all   alone  asan        'fuzzing' check_fuzz
   part aarch64      all   alone  packages    'tests for aarch64, emulated' check_aarch64

@@ -113,20 +113,27 @@ download_debian_source() {
   echo "$debian_version" >"$apt_dir/version"
 }
 
-unpack_debian_source() {
-  local package version
+# Prints the name of the tarball that download_debian_source has left.
+find_debian_tarball() {
+  local package
   local -a tarballs
   package=$(<"$build_dir/apt/version")
-  version=$(upstream_of "$package")
   package=${package#*:}
   mapfile -t tarballs < <(find "$build_dir/apt/download" -name "mpich_${package%-*}.orig.tar.*" ! -name '*.asc')
   ((${#tarballs[@]} > 0)) || stop "apt did not leave MPICH's tarball in $build_dir/apt/download" \
     'delete that directory and run quickstart again; or give --mpich-src'
+  echo "${tarballs[0]}"
+}
+
+unpack_debian_source() {
+  local tarball version
+  tarball=$(find_debian_tarball)
+  version=$(upstream_of "$(<"$build_dir/apt/version")")
   mkdir -p "$mpich_source_dir"
   must mpich-unpack 'is the disk full?' \
-    tar -C "$mpich_source_dir" --strip-components=1 --no-same-owner -xf "${tarballs[0]}"
+    tar -C "$mpich_source_dir" --strip-components=1 --no-same-owner -xf "$tarball"
   [[ $(version_of_tree "$mpich_source_dir") == "$version" ]] || stop \
-    "the tarball ${tarballs[0]} does not hold MPICH $version"
+    "the tarball $tarball does not hold MPICH $version"
 }
 
 copy_user_tree() {
