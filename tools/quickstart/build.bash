@@ -74,8 +74,14 @@ configure_library() {
 
 # -g1: tables of lines are enough for a backtrace, and a sixth of the time to compile goes into the rest.
 # Joined, the sources compile in less than half of the time. The parts dist and own-tree compile each for itself.
+prepare_library() {
+  generate_configure
+  configure_library "$library_build_dir" library --prefix="$prefix" --libdir="$prefix/lib" --disable-static \
+    --enable-joined-sources CXXFLAGS="${CXXFLAGS:--O2 -g1}"
+}
+
 build_library() {
-  local key flags=${CXXFLAGS:--O2 -g1}
+  local key
   begin_step "libch3offload: build and install to $prefix"
   key=$(hash_of_library build)
   if is_current library "$key" && [[ -e $prefix/include/ch3_offload.h && -e $prefix/lib/libch3offload.so ]]; then
@@ -83,9 +89,7 @@ build_library() {
     return
   fi
   clear_stamps library
-  generate_configure
-  configure_library "$library_build_dir" library --prefix="$prefix" --libdir="$prefix/lib" --disable-static \
-    --enable-joined-sources CXXFLAGS="$flags"
+  prepare_library
   must library-build 'a compiler error: fix the source; or delete build/library and try again' \
     make -C "$library_build_dir" -j"$jobs"
   # -C keeps the time of a header that is the same, so that MPICH's objects need not be compiled again.

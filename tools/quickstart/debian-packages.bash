@@ -26,14 +26,12 @@ make_source_package() {
   stem=$packages_dir/ch3-offload_$version
   tree=$packages_dir/ch3-offload-$version
   begin_step 'Debian source package'
-  generate_configure
-  configure_library "$library_build_dir" library --prefix="$prefix" --libdir="$prefix/lib" --disable-static \
-    --enable-joined-sources CXXFLAGS="${CXXFLAGS:--O2 -g1}"
+  prepare_library
   rm -rf "$packages_dir"
   mkdir -p "$tree"
   must package-tarball 'is a file missing from a Makefile.mk?' make -C "$library_build_dir" dist-xz
   put_mpich_tarball "$stem"
-  # What is packaged has no debian, for that is the package's.
+  # The folder debian is Debian's part of a source package, and not in the tarball of ours.
   must package-unpack 'is the disk full?' bash -euc '
     tar -C "$1" --strip-components=1 --no-same-owner -xf "$2"
     mv "$1/debian" "$1.debian"

@@ -64,6 +64,7 @@ extern MPIDI_CH3I_Part_t *MPIDI_CH3I_parts;
 void MPIDI_CH3I_Part_meet(MPIDI_CH3I_Part_t * part);
 /* REQUIRES: the sides know each other, and a round is active. */
 void MPIDI_CH3I_Part_begin_round(MPIDI_CH3I_Part_t * part);
+/* The user's request is complete, with its status. */
 void MPIDI_CH3I_Part_end_round(MPIDI_CH3I_Part_t * part);
 /* The partition is ready, and the sides know each other. */
 void MPIDI_CH3I_Part_ready(MPIDI_CH3I_Part_t * part, int partition);
