@@ -111,18 +111,18 @@ check "a failing autogen.sh is reported" says "autogen.sh failed" "$graft" "$tre
 check "... and leaves the tree alone" same "$tree" "$before"
 rm "$tree/autogen-fails"
 
-for other in 3.4.3 4.20 4.4.0 5.0.1; do
+for other in 3.4.3 4.20 4.4.0 5.1.0; do
   sed -i "s/4\\.0\\.2/$other/" "$tree/maint/version.m4"
-  check "$other is refused" says "is MPICH $other; this graft is made for 4.0, 4.1, 4.2 or 4.3" "$graft" "$tree"
+  check "$other is refused" says "is MPICH $other; this graft is made for 4.0 to 4.3 or 5.0" "$graft" "$tree"
   sed -i "s/$other/4.0.2/" "$tree/maint/version.m4"
 done
 newer=$TMPDIR/newer
 make_tree "$newer"
-sed -i 's/4\.0\.2/4.3.2/' "$newer/maint/version.m4"
+sed -i 's/4\.0\.2/5.0.1/' "$newer/maint/version.m4"
 mkdir -p "$newer/src/pm/hydra/lib/utils"
 mv "$newer/src/pm/hydra/utils/launch/launch.c" "$newer/src/pm/hydra/lib/utils/launch.c"
 before=$(fingerprint "$newer")
-check "4.3, which has Hydra's launcher elsewhere" "$graft" "$newer"
+check "5.0, which has Hydra's launcher elsewhere" "$graft" "$newer"
 check "... in the session of its proxy" grep -q setpgid "$newer/src/pm/hydra/lib/utils/launch.c"
 check "... is restored" "$graft" --remove "$newer"
 check "... every byte of it" same "$newer" "$before"

@@ -1,4 +1,5 @@
-/* For test/over-mpi/run: messages of more than 2 GiB, between 2 ranks. The sender's memory is one page
+/* For test/over-mpi/run: the limits of docs/mpi.md: messages of more than 2 GiB, between 2 ranks, and as many
+ * communicators and windows as there can be. Of the messages, the sender's memory is one page
  * frame after another of a small file, mapped again and again, so that only the receiver needs the room. */
 #define _GNU_SOURCE
 #include "over_mpi.h"
@@ -134,11 +135,74 @@ static void large_bcast(void)
     }
 }
 
+enum { kFewest = 2000, kRoom = 70000 };
+
+static int make_communicators(MPI_Comm *all)
+{
+    int count = 0;
+
+    while (count < kRoom && MPI_Comm_dup(MPI_COMM_WORLD, &all[count]) == MPI_SUCCESS)
+        count++;
+    return count;
+}
+
+/* Beyond the last one there is an error, and when they are freed there are as many again. */
+static void many_communicators(void)
+{
+    MPI_Comm *all = allocate(kRoom * sizeof *all);
+    int count, again, sum = 0;
+
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    count = make_communicators(all);
+    if (count < kFewest || count == kRoom)
+        fail("there are %d communicators", count);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, all[count - 1]);
+    if (sum != size * (size - 1) / 2)
+        fail("the last one has the sum %d", sum);
+    for (int i = 0; i < count; i++)
+        MPI_Comm_free(&all[i]);
+    again = make_communicators(all);
+    if (again != count)
+        fail("there are %d communicators, and then %d", count, again);
+    for (int i = 0; i < again; i++)
+        MPI_Comm_free(&all[i]);
+    if (rank == 0)
+        printf("%d communicators\n", count);
+    free(all);
+}
+
+/* Each window has a communicator. In the last one a put arrives. */
+static void many_windows(void)
+{
+    MPI_Win *all = allocate(kRoom * sizeof *all);
+    int *parts = allocate(kRoom * sizeof *parts);
+    int count = 0, word = 7 + rank;
+
+    memset(parts, 0, kRoom * sizeof *parts);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    while (count < kRoom && MPI_Win_create(&parts[count], sizeof *parts, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
+                                           &all[count]) == MPI_SUCCESS)
+        count++;
+    if (count < kFewest || count == kRoom)
+        fail("there are %d windows", count);
+    MPI_Win_fence(0, all[count - 1]);
+    MPI_Put(&word, 1, MPI_INT, (rank + 1) % size, 0, 1, MPI_INT, all[count - 1]);
+    MPI_Win_fence(0, all[count - 1]);
+    if (parts[count - 1] != 7 + (rank + size - 1) % size)
+        fail("the last window has %d", parts[count - 1]);
+    for (int i = 0; i < count; i++)
+        MPI_Win_free(&all[i]);
+    if (rank == 0)
+        printf("%d windows\n", count);
+    free(parts);
+    free(all);
+}
+
 int main(int argc, char **argv)
 {
     static const program_t programs[] = {
         {"large-count", large_count}, {"large-vector", large_vector}, {"large-put", large_put},
-        {"large-bcast", large_bcast},
+        {"large-bcast", large_bcast}, {"communicators", many_communicators}, {"windows", many_windows},
     };
     return run_program(argc, argv, programs, sizeof programs / sizeof programs[0]);
 }

@@ -2,10 +2,10 @@
 # Uses: root, build_dir, mpich_source_dir, user_mpich_source, wanted_mpich. Sets: mpich_version.
 # shellcheck shell=bash
 
-supported_mpichs='4.0, 4.1, 4.2 and 4.3'
+supported_mpichs='4.0 to 4.3 and 5.0'
 checked_mpich=4.0.2   # the one that `quickstart check` builds, where Debian has it
 
-is_supported_mpich() { [[ $1 =~ ^4\.[0-3](\.[0-9]+)*$ ]]; }
+is_supported_mpich() { [[ $1 =~ ^(4\.[0-3]|5\.0)(\.[0-9]+)*$ ]]; }
 
 # Prints the version of an MPICH source tree, or nothing.
 version_of_tree() {

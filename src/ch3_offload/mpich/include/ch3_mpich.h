@@ -5,6 +5,10 @@
 #ifndef CH3_MPICH_H_INCLUDED
 #define CH3_MPICH_H_INCLUDED
 
+#ifdef BUILD_MPI_ABI
+#error "ch3:offload does not support --enable-mpi-abi"
+#endif
+
 /* Whether this is MPICH major.minor or later. */
 #define MPIDI_CH3I_MPICH_IS(major, minor) (MPICH_NUMVERSION >= (major) * 10000000 + (minor) * 100000)
 
@@ -23,17 +27,28 @@ typedef int *MPIDI_CH3I_Partition_list_t;
 #define MPIR_CONTEXT_COLL_OFFSET MPIR_CONTEXT_INTRA_COLL
 #endif
 
-/* Of a collective: whether a process has had an error. Before 4.2 it is noted where the argument points. */
+/* Of a collective: whether a process has had an error, and which. Before 4.2 it is noted where the argument
+ * points; since 5.0 it is two bits of an argument that has others, too. */
+#if MPIDI_CH3I_MPICH_IS(5, 0)
+typedef int MPIR_Errflag_t;
+#define MPIR_ERR_NONE 0
+#define MPIDI_CH3I_ERRFLAG_OF(arg_) MPIR_COLL_ATTR_HAS_ERR(arg_)
+#define MPIDI_CH3I_ERRFLAG_CLASS(flag_) \
+    ((flag_) & MPIR_ERR_PROC_FAILED ? MPIX_ERR_PROC_FAILED : MPI_ERR_OTHER)
+#elif MPIDI_CH3I_MPICH_IS(4, 2)
+#define MPIDI_CH3I_ERRFLAG_OF(arg_) (arg_)
+#define MPIDI_CH3I_ERRFLAG_CLASS(flag_) ((int) (flag_))
+#endif
 #if MPIDI_CH3I_MPICH_IS(4, 2)
 typedef MPIR_Errflag_t MPIDI_CH3I_Errflag_arg_t;
 #define MPIDI_CH3I_ERRFLAG_ARG(flag_) (flag_)
-#define MPIDI_CH3I_ERRFLAG_OF(arg_) (arg_)
 #define MPIDI_CH3I_ERRFLAG_NOTE(arg_, flag_) ((void) (flag_))
 #define MPIDI_CH3I_COMMA_ERRFLAG(flag_)
 #else
 typedef MPIR_Errflag_t *MPIDI_CH3I_Errflag_arg_t;
 #define MPIDI_CH3I_ERRFLAG_ARG(flag_) (&(flag_))
 #define MPIDI_CH3I_ERRFLAG_OF(arg_) (*(arg_))
+#define MPIDI_CH3I_ERRFLAG_CLASS(flag_) ((int) (flag_))
 #define MPIDI_CH3I_ERRFLAG_NOTE(arg_, flag_) (*(arg_) = (flag_))
 #define MPIDI_CH3I_COMMA_ERRFLAG(flag_) , &(flag_)
 #endif
@@ -53,6 +68,43 @@ typedef MPIR_Errflag_t *MPIDI_CH3I_Errflag_arg_t;
 #else
 #define MPIDI_CH3I_IS_SYNC(send_) ((send_)->is_sync)
 #define MPIDI_CH3I_Progress_hooks(made_progress_) MPIR_Progress_hook_exec_all(made_progress_)
+#endif
+
+/* Memory that is freed when the function returns (L), or if it fails (P): one that declares so has the label
+ * fn_fail and the variable mpi_errno. */
+#if MPIDI_CH3I_MPICH_IS(5, 0)
+#define MPIDI_CH3I_CHKLMEM_DECL() MPIR_CHKLMEM_DECL()
+#define MPIDI_CH3I_CHKLMEM_MALLOC(pointer_, bytes_) MPIR_CHKLMEM_MALLOC(pointer_, bytes_)
+#define MPIDI_CH3I_CHKPMEM_DECL() MPIR_CHKPMEM_DECL()
+#define MPIDI_CH3I_CHKPMEM_CALLOC(pointer_, bytes_) MPIR_CHKPMEM_CALLOC(pointer_, bytes_, MPL_MEM_OTHER)
+#else
+#define MPIDI_CH3I_CHKLMEM_DECL() MPIR_CHKLMEM_DECL(2)
+#define MPIDI_CH3I_CHKLMEM_MALLOC(pointer_, bytes_) \
+    MPIR_CHKLMEM_MALLOC(pointer_, void *, bytes_, mpi_errno, #pointer_, MPL_MEM_OTHER)
+#define MPIDI_CH3I_CHKPMEM_DECL() MPIR_CHKPMEM_DECL(2)
+#define MPIDI_CH3I_CHKPMEM_CALLOC(pointer_, bytes_) \
+    MPIR_CHKPMEM_CALLOC(pointer_, void *, bytes_, mpi_errno, #pointer_, MPL_MEM_OTHER)
+#endif
+
+/* Datatypes as MPICH's core has them inside, and the numbers of processes. */
+#if !MPIDI_CH3I_MPICH_IS(5, 0)
+#define MPIR_BYTE_INTERNAL MPI_BYTE
+#define MPIR_CHAR_INTERNAL MPI_CHAR
+#define MPIR_INT_INTERNAL MPI_INT
+#define MPIR_AINT_INTERNAL MPI_AINT
+#define MPIR_INT64 MPI_INT64_T
+#define MPIR_2INT32 MPI_2INT
+typedef uint64_t MPIR_Lpid;
+#endif
+
+/* The context id in the packet of a revocation; and where a rank is in the communicator of its node
+ * (negative: it is on another node). */
+#if MPIDI_CH3I_MPICH_IS(5, 0)
+#define MPIDI_CH3I_REVOKED_CONTEXT(pkt_) ((pkt_)->revoked_context_id)
+#define MPIDI_CH3I_NODE_RANK(comm_, rank_) MPIR_Get_intranode_rank(comm_, rank_)
+#else
+#define MPIDI_CH3I_REVOKED_CONTEXT(pkt_) ((pkt_)->revoked_comm)
+#define MPIDI_CH3I_NODE_RANK(comm_, rank_) ((comm_)->intranode_table[rank_])
 #endif
 
 #endif                          /* CH3_MPICH_H_INCLUDED */

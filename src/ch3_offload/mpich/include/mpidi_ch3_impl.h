@@ -174,6 +174,11 @@ void MPIDI_CH3I_Fail_any_source(void);
 void MPIDI_CH3I_Recvq_purge_init(void);
 /* Drops what has arrived for collectives of comm with that tag, and fails what waits for it. */
 void MPIDI_CH3I_Drop_tagged(MPIR_Comm * comm, int tag);
+/* Drops what has arrived for comm, and fails what waits for it. */
+void MPIDI_CH3I_Drop_all(MPIR_Comm * comm);
+/* Fails the receives of all kinds in that context from source, a rank that is dead; MPI_ANY_SOURCE: those
+ * that name no source. */
+void MPIDI_CH3I_Fail_receives(int context_id, int source);
 /* Drops what has arrived for revoked communicators. Cheap when none is. */
 void MPIDI_CH3I_Drop_revoked(void);
 
@@ -365,7 +370,7 @@ void MPIDI_CH3I_Turn_give(MPIDI_CH3I_Turn_t * turn);
 /* Whether loads and stores of this process reach the memory of another one. */
 static inline int MPIDI_CH3I_Window_is_near(const MPIR_Win * win, int rank)
 {
-    return win->shm_allocated && win->comm_ptr->intranode_table[rank] >= 0;
+    return win->shm_allocated && MPIDI_CH3I_NODE_RANK(win->comm_ptr, rank) >= 0;
 }
 
 /* Where loads and stores reach the target, puts, gets and flushes poll nothing. Whoever does them in a loop
@@ -447,6 +452,9 @@ void MPIDI_CH3I_Forget_revocations(const MPIDI_VC_t * vc);
 
 /* The communicator of which this process receives messages with that context. NULL: there is none. */
 MPIR_Comm *MPIDI_CH3I_Find_communicator(int context_id);
+/* Whether this process knows that one of the processes of comm has failed; in an intercommunicator: one of
+ * the remote group. */
+int MPIDI_CH3I_Has_failed_member(MPIR_Comm * comm);
 /* Whether its processes, of an intercommunicator the remote ones, have that connection. */
 int MPIDI_CH3I_Has_member(MPIR_Comm * comm, const MPIDI_VC_t * vc);
 /* The MPI error of an engine status (ch3_offload_status_t) in an operation with `rank`. */

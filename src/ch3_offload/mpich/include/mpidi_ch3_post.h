@@ -36,6 +36,15 @@ MPIR_Sched_cb_t *MPIDI_CH3I_Known_callback(const char *name, MPIR_Sched_cb_t * c
 #undef MPID_Comm_set_hints
 #define MPID_Comm_set_hints MPIDI_CH3I_Set_comm_hints
 int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info);
+#if MPICH_NUMVERSION >= 40003000
+/* Since 4.0.3, MPICH does not call it for a communicator that is being made: there, as elsewhere, the last
+ * argument becomes false. */
+#define MPII_Comm_set_hints(comm_, info_, is_new_) \
+    MPII_Comm_set_hints(comm_, info_, MPIDI_CH3I_IS_NEW_##is_new_)
+#define MPIDI_CH3I_IS_NEW_true false
+#define MPIDI_CH3I_IS_NEW_false false
+#define MPIDI_CH3I_IS_NEW_bool bool
+#endif
 
 /* The engine takes messages to oneself: calls of MPIDI_Isend_self, whose first argument is buf, become
  * calls of the channel's function. Its definition, where that argument is a declaration, gets another
@@ -254,9 +263,30 @@ void MPIDI_CH3I_Stock_free_contextid(MPIR_Context_id_t id);
 #define MPIDI_Comm_spawn_multiple(first_, ...) MPIDI_CH3I_COMM_SPAWN_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_COMM_SPAWN_count MPIDI_CH3I_Comm_spawn(count
 #define MPIDI_CH3I_COMM_SPAWN_int MPIDI_CH3I_Stock_comm_spawn(int
+#if MPIDI_CH3I_MPICH_IS(5, 0)
+#define MPID_Intercomm_exchange(first_, ...) MPIDI_CH3I_EXCHANGE_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_EXCHANGE_local_comm_ptr MPIDI_CH3I_Intercomm_exchange(local_comm_ptr
+#define MPIDI_CH3I_EXCHANGE_MPIR_Comm MPIDI_CH3I_Stock_intercomm_exchange(MPIR_Comm
+#define determine_low_group(first_, ...) MPIDI_CH3I_LOW_GROUP_##first_, __VA_ARGS__)
+#define MPIDI_CH3I_LOW_GROUP_remote_lpids MPIDI_CH3I_Determine_low_group(remote_lpids
+#define MPIDI_CH3I_LOW_GROUP_MPIR_Lpid ATTRIBUTE((unused)) determine_low_group(MPIR_Lpid
+int MPIDI_CH3I_Intercomm_exchange(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
+                                  int tag, int context_id, int *remote_context_id, int *remote_size,
+                                  MPIR_Lpid ** remote_lpids, int timeout);
+int MPIDI_CH3I_Stock_intercomm_exchange(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm,
+                                        int remote_leader, int tag, int context_id, int *remote_context_id,
+                                        int *remote_size, MPIR_Lpid ** remote_lpids, int timeout);
+int MPIDI_CH3I_Determine_low_group(MPIR_Lpid remote_lpid, bool * is_low_group);
+#else
 #define MPID_Intercomm_exchange_map(first_, ...) MPIDI_CH3I_EXCHANGE_MAP_##first_, __VA_ARGS__)
 #define MPIDI_CH3I_EXCHANGE_MAP_local_comm_ptr MPIDI_CH3I_Intercomm_exchange_map(local_comm_ptr
 #define MPIDI_CH3I_EXCHANGE_MAP_MPIR_Comm MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm
+int MPIDI_CH3I_Intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
+                                      int *remote_size, uint64_t ** remote_lpids, int *is_low_group);
+int MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm,
+                                            int remote_leader, int *remote_size, uint64_t ** remote_lpids,
+                                            int *is_low_group);
+#endif
 #if MPIDI_CH3I_MPICH_IS(4, 2)
 #define MPIDI_CH3I_STOCK_SPLIT_BY_NODE split_type_by_node
 #define split_type_by_node(first_, ...) MPIDI_CH3I_SPLIT_BY_NODE_##first_, __VA_ARGS__)
@@ -270,11 +300,6 @@ void MPIDI_CH3I_Stock_free_contextid(MPIR_Context_id_t id);
 #define MPIDI_CH3I_SPLIT_BY_NODE_MPIR_Comm MPIDI_CH3I_STOCK_SPLIT_BY_NODE(MPIR_Comm
 typedef int MPIDI_CH3I_Split_t(MPIR_Comm * comm, int key, MPIR_Comm ** newcomm);
 int MPIDI_CH3I_Split_by_node(MPIDI_CH3I_Split_t * stock, MPIR_Comm * comm, int key, MPIR_Comm ** newcomm);
-int MPIDI_CH3I_Intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
-                                      int *remote_size, uint64_t ** remote_lpids, int *is_low_group);
-int MPIDI_CH3I_Stock_intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm,
-                                            int remote_leader, int *remote_size, uint64_t ** remote_lpids,
-                                            int *is_low_group);
 struct MPIDI_PG;
 int MPIDI_CH3I_PG_from_string(const char *text, struct MPIDI_PG **pg, int *is_new);
 int MPIDI_CH3I_Stock_pg_from_string(const char *text, struct MPIDI_PG **pg, int *is_new);

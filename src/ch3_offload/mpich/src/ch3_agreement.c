@@ -415,11 +415,11 @@ int MPIDI_CH3I_Come_to_decision(MPIR_Comm * comm, int value, agreements_t ** res
     agreements_t *all = NULL;
     gathering_t *own;
     char *failed;
-    MPIR_CHKLMEM_DECL(1);
+    MPIDI_CH3I_CHKLMEM_DECL();
 
     MPIR_ERR_CHKANDJUMP(comm->comm_kind == MPIR_COMM_KIND__INTERCOMM, mpi_errno, MPI_ERR_COMM,
                         "**commnotintra");
-    MPIR_CHKLMEM_MALLOC(failed, char *, comm->local_size, mpi_errno, "failed processes", MPL_MEM_COMM);
+    MPIDI_CH3I_CHKLMEM_MALLOC(failed, comm->local_size);
     all = find_agreements(comm->context_id, name_members(comm), comm->local_size);
     MPIR_ERR_CHKANDJUMP(all == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
 

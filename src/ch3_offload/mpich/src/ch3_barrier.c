@@ -29,20 +29,29 @@ static void note_error(int mpi_errno, int *all_errors, MPIR_Errflag_t * errflag)
     if (mpi_errno == MPI_SUCCESS)
         return;
     *errflag = MPIR_ERR_GET_CLASS(mpi_errno) == MPIX_ERR_PROC_FAILED ? MPIR_ERR_PROC_FAILED : MPIR_ERR_OTHER;
-    MPIR_ERR_SET(mpi_errno, *errflag, "**fail");
+    MPIR_ERR_SET(mpi_errno, MPIDI_CH3I_ERRFLAG_CLASS(*errflag), "**fail");
     MPIR_ERR_ADD(*all_errors, mpi_errno);
 }
 
 static int tell(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag)
 {
-    return MPIC_Send(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm, MPIDI_CH3I_ERRFLAG_ARG(*errflag));
+    return MPIC_Send(NULL, 0, MPIR_BYTE_INTERNAL, rank, MPIR_BARRIER_TAG, comm,
+                     MPIDI_CH3I_ERRFLAG_ARG(*errflag));
 }
 
 static int hear(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag ATTRIBUTE((unused)))
 {
-    return MPIC_Recv(NULL, 0, MPI_BYTE, rank, MPIR_BARRIER_TAG, comm,
+    return MPIC_Recv(NULL, 0, MPIR_BYTE_INTERNAL, rank, MPIR_BARRIER_TAG, comm,
                      MPI_STATUS_IGNORE MPIDI_CH3I_COMMA_ERRFLAG(*errflag));
 }
+
+/* Where tags have no error bits, as in MPICH 4.3 and 5.0, a process that went on would tell the others that
+ * all is well. So it leaves, as the algorithms of MPICH do. */
+#ifdef HAVE_TAG_ERROR_BITS
+#define GOES_ON(errno_) TRUE
+#else
+#define GOES_ON(errno_) ((errno_) == MPI_SUCCESS)
+#endif
 
 /* Everybody tells rank 0, which then tells everybody. A process that waits has given its processor away, and
  * goes on when the others have had their turns. Two such turns suffice here, with any number of processes. A
@@ -53,16 +62,17 @@ static int barrier_in_two_turns(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
     int i;
 
     if (comm->rank == 0) {
-        for (i = 1; i < comm->local_size; i++)
+        for (i = 1; i < comm->local_size && GOES_ON(mpi_errno); i++)
             note_error(hear(comm, i, errflag), &mpi_errno, errflag);
-        for (i = 1; i < comm->local_size; i++)
+        for (i = 1; i < comm->local_size && GOES_ON(mpi_errno); i++)
             note_error(tell(comm, i, errflag), &mpi_errno, errflag);
     } else {
         note_error(tell(comm, 0, errflag), &mpi_errno, errflag);
-        note_error(hear(comm, 0, errflag), &mpi_errno, errflag);
+        if (GOES_ON(mpi_errno))
+            note_error(hear(comm, 0, errflag), &mpi_errno, errflag);
     }
     if (mpi_errno == MPI_SUCCESS && *errflag != MPIR_ERR_NONE)
-        MPIR_ERR_SET(mpi_errno, *errflag, "**coll_fail");
+        MPIR_ERR_SET(mpi_errno, MPIDI_CH3I_ERRFLAG_CLASS(*errflag), "**coll_fail");
     return mpi_errno;
 }
 
@@ -71,7 +81,7 @@ int MPIDI_CH3I_Barrier(MPIR_Comm * comm, MPIDI_CH3I_Errflag_arg_t errflag)
     MPIR_Errflag_t flag = MPIDI_CH3I_ERRFLAG_OF(errflag);
     int mpi_errno;
     int is_within_node = MPIR_Process.num_nodes == 1 ||
-        comm->hierarchy_kind == MPIR_COMM_HIERARCHY_KIND__NODE;
+        (comm->context_id & MPIR_CONTEXT_SUBCOMM_MASK) == MPIR_CONTEXT_INTRANODE_OFFSET;
 
     /* Two processes need one turn by dissemination. */
     if (!processes_take_turns || !is_within_node || comm->comm_kind != MPIR_COMM_KIND__INTRACOMM ||

@@ -70,10 +70,10 @@ static int in_order_from_root(const void *sendbuf, MPI_Aint sendcount, MPI_Datat
     MPIR_Datatype_get_extent_macro(sendtype, extent);
     mpi_errno = MPIR_Sched_copy((const char *) sendbuf + extent * sendcount * (rank + first),
                                 sendcount * (behind - first), sendtype, ordered + block * first,
-                                block * (behind - first), MPI_BYTE, s);
+                                block * (behind - first), MPIR_BYTE_INTERNAL, s);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = MPIR_Sched_copy(sendbuf, sendcount * rank, sendtype, ordered + block * behind, block * rank,
-                                MPI_BYTE, s);
+                                MPIR_BYTE_INTERNAL, s);
     MPIR_ERR_CHECK(mpi_errno);
     MPIR_SCHED_BARRIER(s);
     *blocks = ordered;
@@ -124,7 +124,7 @@ int MPIDI_CH3I_Iscatter_binomial(const void *sendbuf, MPI_Aint sendcount, MPI_Da
             char *room = MPIR_Sched_alloc_state(s, block * subtree);
             MPIR_ERR_CHKANDJUMP(room == NULL, mpi_errno, MPI_ERR_OTHER, "**nomem");
             blocks = room;
-            mpi_errno = MPIR_Sched_recv(room, block * subtree, MPI_BYTE, parent, comm, s);
+            mpi_errno = MPIR_Sched_recv(room, block * subtree, MPIR_BYTE_INTERNAL, parent, comm, s);
         }
         MPIR_ERR_CHECK(mpi_errno);
         MPIR_SCHED_BARRIER(s);
@@ -139,14 +139,15 @@ int MPIDI_CH3I_Iscatter_binomial(const void *sendbuf, MPI_Aint sendcount, MPI_Da
             mpi_errno = MPIR_Sched_send((const char *) sendbuf + extent * sendcount * mask,
                                         sendcount * subtree, sendtype, child, comm, s);
         else
-            mpi_errno = MPIR_Sched_send(blocks + block * mask, block * subtree, MPI_BYTE, child, comm, s);
+            mpi_errno = MPIR_Sched_send(blocks + block * mask, block * subtree, MPIR_BYTE_INTERNAL, child,
+                                        comm, s);
         MPIR_ERR_CHECK(mpi_errno);
     }
     if (recvbuf != MPI_IN_PLACE && (blocks != NULL || self == 0)) {
         if (blocks == NULL)
             mpi_errno = MPIR_Sched_copy(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, s);
         else
-            mpi_errno = MPIR_Sched_copy(blocks, block, MPI_BYTE, recvbuf, recvcount, recvtype, s);
+            mpi_errno = MPIR_Sched_copy(blocks, block, MPIR_BYTE_INTERNAL, recvbuf, recvcount, recvtype, s);
         MPIR_ERR_CHECK(mpi_errno);
     }
 

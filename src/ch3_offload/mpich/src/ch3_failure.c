@@ -152,6 +152,16 @@ int MPIDI_CH3_Connection_terminate(MPIDI_VC_t * vc)
 /* ---- what communicators know of failed processes: in place of CH3's (mpidi_ch3_post.h), which asks the
  * process manager ---- */
 
+int MPIDI_CH3I_Has_failed_member(MPIR_Comm * comm)
+{
+    int rank;
+
+    for (rank = 0; failures > 0 && rank < comm->remote_size; rank++)
+        if (MPIDI_CH3I_Member(comm, rank)->ch.failed_at != 0)
+            return TRUE;
+    return FALSE;
+}
+
 int MPIDI_CH3I_Is_acknowledged(MPIR_Comm * comm, int rank)
 {
     const uint32_t failed_at = MPIDI_CH3I_Member(comm, rank)->ch.failed_at;
@@ -165,9 +175,9 @@ int MPIDI_CH3I_Group_of(MPIR_Comm * comm, const char *is_in, int wanted, MPIR_Gr
     MPIR_Group *group = NULL;
     int *ranks;
     int i, count = 0;
-    MPIR_CHKLMEM_DECL(1);
+    MPIDI_CH3I_CHKLMEM_DECL();
 
-    MPIR_CHKLMEM_MALLOC(ranks, int *, comm->remote_size * sizeof(int), mpi_errno, "ranks", MPL_MEM_COMM);
+    MPIDI_CH3I_CHKLMEM_MALLOC(ranks, comm->remote_size * sizeof(int));
     if (comm->comm_kind == MPIR_COMM_KIND__INTERCOMM)
         mpi_errno = MPIR_Comm_remote_group_impl(comm, &group);
     else
@@ -202,9 +212,9 @@ int MPIDI_CH3I_Failure_get_acked(MPIR_Comm * comm, MPIR_Group ** new_group)
     int mpi_errno = MPI_SUCCESS;
     char *is_in;
     int i;
-    MPIR_CHKLMEM_DECL(1);
+    MPIDI_CH3I_CHKLMEM_DECL();
 
-    MPIR_CHKLMEM_MALLOC(is_in, char *, comm->remote_size, mpi_errno, "failed processes", MPL_MEM_COMM);
+    MPIDI_CH3I_CHKLMEM_MALLOC(is_in, comm->remote_size);
     for (i = 0; i < comm->remote_size; i++)
         is_in[i] = MPIDI_CH3I_Is_acknowledged(comm, i);
     mpi_errno = MPIDI_CH3I_Group_of(comm, is_in, TRUE, new_group);

@@ -78,12 +78,10 @@ static int report_job(const ch3_offload_config_t * config)
     ch3_offload_node_t *nodes;
     char *cards;
     int i;
-    MPIR_CHKLMEM_DECL(2);
+    MPIDI_CH3I_CHKLMEM_DECL();
 
-    MPIR_CHKLMEM_MALLOC(nodes, ch3_offload_node_t *, count * sizeof(*nodes), mpi_errno, "nodes",
-                        MPL_MEM_OTHER);
-    MPIR_CHKLMEM_MALLOC(cards, char *, (size_t) count * MPIDI_CH3I_CARD_BYTES, mpi_errno, "cards",
-                        MPL_MEM_OTHER);
+    MPIDI_CH3I_CHKLMEM_MALLOC(nodes, count * sizeof(*nodes));
+    MPIDI_CH3I_CHKLMEM_MALLOC(cards, (size_t) count * MPIDI_CH3I_CARD_BYTES);
     for (i = 0; i < count; i++) {
         nodes[i].card = cards + (size_t) i * MPIDI_CH3I_CARD_BYTES;
         nodes[i].ranks = 0;
@@ -300,10 +298,10 @@ static void exchange_first_message(void)
         MPIR_Request *request = NULL;
 
         if ((turn == 0) == is_first)
-            mpi_errno = MPID_Send(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET,
+            mpi_errno = MPID_Send(buf, 1, MPIR_BYTE_INTERNAL, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET,
                                   &request);
         else
-            mpi_errno = MPID_Recv(buf, 1, MPI_BYTE, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET,
+            mpi_errno = MPID_Recv(buf, 1, MPIR_BYTE_INTERNAL, neighbour, TAG, world, MPIR_CONTEXT_COLL_OFFSET,
                                   MPI_STATUS_IGNORE, &request);
         if (mpi_errno == MPI_SUCCESS && request != NULL)
             mpi_errno = MPID_Wait(request, MPI_STATUS_IGNORE);

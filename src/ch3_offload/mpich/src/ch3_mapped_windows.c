@@ -91,7 +91,7 @@ int MPIDI_CH3I_Win_map(MPIR_Win * win, MPIR_Info * info)
     MPIDI_CH3I_Worst_t worst;
     part_t *parts = NULL;
 
-    if (win->comm_ptr->hierarchy_kind != MPIR_COMM_HIERARCHY_KIND__PARENT || node == NULL)
+    if (!MPIR_Comm_is_parent_comm(win->comm_ptr) || node == NULL)
         goto fn_exit;
     parts = MPL_calloc(node->local_size, sizeof(*parts), MPL_MEM_RMA);
     win->shm_base_addrs = MPL_calloc(node->local_size, sizeof(*win->shm_base_addrs), MPL_MEM_SHM);
@@ -102,7 +102,7 @@ int MPIDI_CH3I_Win_map(MPIR_Win * win, MPIR_Info * info)
     MPIR_ERR_CHECK(mpi_errno);
     if (worst.failure)
         goto fn_fail;
-    mpi_errno = MPIDI_CH3I_Allgather(parts, sizeof(*parts), MPI_BYTE, node);
+    mpi_errno = MPIDI_CH3I_Allgather(parts, sizeof(*parts), MPIR_BYTE_INTERNAL, node);
     MPIR_ERR_CHECK(mpi_errno);
     worst.failure = !map_parts(win, parts);
     /* Others may leave the exchange before, and accumulate to this process while it is in there. */

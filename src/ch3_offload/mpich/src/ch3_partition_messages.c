@@ -395,8 +395,8 @@ static int take_greeting(MPIDI_CH3I_Part_t * part)
     if (part->greeting.answer_tag >= MOST_TAGS)
         return misfit(part);
     mpi_errno = cut(part);
-    told = send_message(part, MPIDI_CH3I_PARTITIONED_ANSWER, &part->answer, sizeof(part->answer), MPI_BYTE,
-                        part->greeting.answer_tag, on_sent);
+    told = send_message(part, MPIDI_CH3I_PARTITIONED_ANSWER, &part->answer, sizeof(part->answer),
+                        MPIR_BYTE_INTERNAL, part->greeting.answer_tag, on_sent);
     return mpi_errno != MPI_SUCCESS ? mpi_errno : told;
 }
 
@@ -419,10 +419,10 @@ static void meet_receiver(MPIDI_CH3I_Part_t * part)
     part->greeting.partition_bytes = part->partition_bytes;
     part->greeting.answer_tag = part->first_tag;
     failure = receive_message(part, MPIDI_CH3I_PARTITIONED_ANSWER, &part->answer, sizeof(part->answer),
-                              MPI_BYTE, part->first_tag, on_answer, &part->awaited);
+                              MPIR_BYTE_INTERNAL, part->first_tag, on_answer, &part->awaited);
     if (failure == MPI_SUCCESS && part->failure == MPI_SUCCESS)
         failure = send_message(part, MPIDI_CH3I_PARTITIONED_GREETING, &part->greeting, sizeof(part->greeting),
-                               MPI_BYTE, (uint32_t) part->tag, on_sent);
+                               MPIR_BYTE_INTERNAL, (uint32_t) part->tag, on_sent);
     if (failure != MPI_SUCCESS)
         fail(part, failure);
 }
@@ -431,7 +431,7 @@ static void meet_sender(MPIDI_CH3I_Part_t * part)
 {
     const int failure =
         receive_message(part, MPIDI_CH3I_PARTITIONED_GREETING, &part->greeting, sizeof(part->greeting),
-                        MPI_BYTE, (uint32_t) part->tag, on_greeting, &part->awaited);
+                        MPIR_BYTE_INTERNAL, (uint32_t) part->tag, on_greeting, &part->awaited);
 
     if (failure != MPI_SUCCESS)
         fail(part, failure);

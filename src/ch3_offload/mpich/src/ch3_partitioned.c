@@ -21,19 +21,17 @@ static int init_part(int is_send, const void *buf, int partitions, MPI_Count cou
     MPI_Aint partition_bytes, bytes, element_bytes;
     MPIR_Request *req;
     MPIDI_CH3I_Part_t *part = NULL;
-    MPIR_CHKPMEM_DECL(2);
+    MPIDI_CH3I_CHKPMEM_DECL();
 
     if (type == MPI_DATATYPE_NULL)      /* and no elements */
-        type = MPI_BYTE;
+        type = MPIR_BYTE_INTERNAL;
     MPIR_Datatype_get_size_macro(type, element_bytes);
     MPIR_ERR_CHKANDJUMP(__builtin_mul_overflow(count, element_bytes, &partition_bytes) ||
                         __builtin_mul_overflow(partition_bytes, partitions, &bytes),
                         mpi_errno, MPI_ERR_COUNT, "**count");
-    MPIR_CHKPMEM_CALLOC(part, MPIDI_CH3I_Part_t *, sizeof(*part), mpi_errno, "partitioned operation",
-                        MPL_MEM_COMM);
+    MPIDI_CH3I_CHKPMEM_CALLOC(part, sizeof(*part));
     if (is_send)
-        MPIR_CHKPMEM_CALLOC(part->is_ready, char *, MPL_MAX(partitions, 1), mpi_errno, "partitions",
-                            MPL_MEM_COMM);
+        MPIDI_CH3I_CHKPMEM_CALLOC(part->is_ready, MPL_MAX(partitions, 1));
     req = MPIR_Request_create(is_send ? MPIR_REQUEST_KIND__PART_SEND : MPIR_REQUEST_KIND__PART_RECV);
     MPIR_ERR_CHKANDJUMP(req == NULL, mpi_errno, MPI_ERR_OTHER, "**nomemreq");
 

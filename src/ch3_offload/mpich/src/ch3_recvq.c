@@ -344,7 +344,7 @@ int MPIDI_CH3I_Recv(void *buf, MPI_Aint count, MPI_Datatype datatype, int rank, 
 
     if (unlikely(comm->revoked || !HANDLE_IS_BUILTIN(datatype))) {
         if (datatype == MPI_DATATYPE_NULL)      /* and no elements */
-            datatype = MPI_BYTE;
+            datatype = MPIR_BYTE_INTERNAL;
         return MPIDI_CH3I_Stock_recv(buf, count, datatype, rank, tag, comm, attr, status, request);
     }
     wanted.match = MPIDI_CH3I_Receive_match(comm->recvcontext_id + context_offset, rank, tag, &wanted.ignore);
@@ -401,10 +401,13 @@ int MPIDI_CH3U_Recvq_FU(int source, int tag, int context_id, MPI_Status * s)
 
 #if MPIDI_CH3I_MPICH_IS(4, 1)
 /* In place of MPID_Iprobe, of a communicator that is freed (mpidi_ch3_post.h). It makes no progress, in which
- * the communicator could be revoked, and fails for nobody's death. */
+ * the communicator could be revoked, and fails for nobody's death. Where a process has died, the others
+ * cannot know which messages are received: those that have come go, and MPICH calls them no error. */
 int MPIDI_CH3I_Iprobe_last(int source, int tag, MPIR_Comm * comm, int attr ATTRIBUTE((unused)), int *flag,
                            MPI_Status * status)
 {
+    if (MPIDI_CH3I_Has_failed_member(comm))
+        MPIDI_CH3I_Drop_all(comm);
     *flag = !comm->revoked && look(source, tag, comm->recvcontext_id + MPIR_CONTEXT_PT2PT_OFFSET, status);
     return MPI_SUCCESS;
 }

@@ -37,8 +37,9 @@ static ch3_offload_pattern_t all_of_tag(int tag)
     return pattern;
 }
 
-/* Takes out what ends with comm: its own messages, and those of its node-local and inter-node parts. */
-static void purge_comm(MPIR_Comm * comm)
+/* Takes out what ends with comm: its own messages, and those of its node-local and inter-node parts.
+ * is_revoked: agreements and shrinking go on. */
+static void purge_comm(MPIR_Comm * comm, int is_revoked)
 {
     int base = comm->recvcontext_id;
     int count = 0;
@@ -57,7 +58,7 @@ static void purge_comm(MPIR_Comm * comm)
         others[count++] = all_of_context(base + MPIR_CONTEXT_INTERNODE_OFFSET + MPIR_CONTEXT_COLL_OFFSET);
     }
     ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, &messages, 1, NULL, 0, CH3_OFFLOAD_REVOKED);
-    ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, others, count, spared, 2,
+    ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, others, count, spared, is_revoked ? 2 : 0,
                       CH3_OFFLOAD_REVOKED);
 }
 
@@ -71,10 +72,15 @@ void MPIDI_CH3I_Drop_tagged(MPIR_Comm * comm, int tag)
     ch3_offload_purge(MPIDI_CH3I_channel, CH3_OFFLOAD_PURGE_ALL, &pattern, 1, NULL, 0, CH3_OFFLOAD_REVOKED);
 }
 
+void MPIDI_CH3I_Drop_all(MPIR_Comm * comm)
+{
+    purge_comm(comm, FALSE);
+}
+
 int MPIDI_CH3U_Clean_recvq(MPIR_Comm * comm_ptr)
 {
     revocations++;
-    purge_comm(comm_ptr);
+    purge_comm(comm_ptr, TRUE);
     return MPI_SUCCESS;
 }
 
@@ -91,19 +97,18 @@ void MPIDI_CH3I_Drop_revoked(void)
     arrivals_seen = arrivals;
     for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next)
         if (comm->revoked)
-            purge_comm(comm);
+            purge_comm(comm, TRUE);
 }
 
 /* ---- receives from a dead process ---- */
 
-/* Fails the receives in comm from source; MPI_ANY_SOURCE: those that name no source. */
-static void fail_receives(MPIR_Comm * comm, int source)
+void MPIDI_CH3I_Fail_receives(int context_id, int source)
 {
     int scope = source == MPI_ANY_SOURCE ? CH3_OFFLOAD_PURGE_RECEIVES_FROM_ANY :
         CH3_OFFLOAD_PURGE_RECEIVES_FROM_ONE;
     ch3_offload_pattern_t pattern;
 
-    pattern.match = MPIDI_CH3I_Receive_match(comm->recvcontext_id, source, MPI_ANY_TAG, &pattern.ignore);
+    pattern.match = MPIDI_CH3I_Receive_match(context_id, source, MPI_ANY_TAG, &pattern.ignore);
     pattern.ignore.bits |= KIND_BITS;
     ch3_offload_purge(MPIDI_CH3I_channel, scope, &pattern, 1, NULL, 0, CH3_OFFLOAD_PEER_FAILED);
 }
@@ -118,7 +123,7 @@ int MPIDI_CH3U_Complete_posted_with_error(MPIDI_VC_t * vc)
         for (rank = 0; rank < comm->remote_size; rank++) {
             MPIDI_Comm_get_vc(comm, rank, &other);
             if (other == vc)
-                fail_receives(comm, rank);
+                MPIDI_CH3I_Fail_receives(comm->recvcontext_id, rank);
         }
     }
     return MPI_SUCCESS;
@@ -130,7 +135,7 @@ void MPIDI_CH3I_Fail_any_source(void)
 
     for (comm = MPIDI_CH3I_communicators; comm != NULL; comm = comm->dev.ch.next)
         if (MPIDI_CH3I_Fails_any_source(comm))
-            fail_receives(comm, MPI_ANY_SOURCE);
+            MPIDI_CH3I_Fail_receives(comm->recvcontext_id, MPI_ANY_SOURCE);
 }
 
 /* ---- for debuggers ---- */

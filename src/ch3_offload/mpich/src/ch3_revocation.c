@@ -50,13 +50,14 @@ static int keep(MPIDI_VC_t * vc, int context_id)
 /* In place of CH3's handler, which fails without the communicator, and does not say that it takes no data. */
 int MPIDI_CH3I_Take_revocation(MPIDI_VC_t * vc, const MPIDI_CH3_Pkt_revoke_t * pkt)
 {
-    MPIR_Comm *comm = MPIDI_CH3I_Find_communicator(pkt->revoked_comm);
+    MPIR_Comm *comm = MPIDI_CH3I_Find_communicator(MPIDI_CH3I_REVOKED_CONTEXT(pkt));
 
     return comm != NULL && MPIDI_CH3I_Has_member(comm, vc) ? MPID_Comm_revoke(comm, TRUE) :
-        keep(vc, pkt->revoked_comm);
+        keep(vc, MPIDI_CH3I_REVOKED_CONTEXT(pkt));
 }
 
-/* node_comm and node_roots_comm are made after the communicator that has them. */
+/* Up to MPICH 4.3, node_comm and node_roots_comm are made after the communicator that has them. Those of 5.0
+ * are revoked with it. */
 static int is_part_of_revoked(const MPIR_Comm * comm)
 {
     const MPIR_Comm *whole;

@@ -20,6 +20,7 @@ struct MPIDI_CH3I_Root {
     MPIDI_VC_t *vc;
     uint32_t connection;        /* the connector's number of it */
     int is_connector;
+    int port_tag;
 };
 
 enum { CONNECT, TO_ACCEPTOR, TO_CONNECTOR, GREETING };
@@ -37,7 +38,7 @@ typedef struct {
 static MPIDI_CH3I_Root_t *roots = NULL;
 static uint32_t connections = 0;
 
-static MPIDI_VC_t *make_root(uint32_t peer, uint32_t connection, int is_connector)
+static MPIDI_VC_t *make_root(uint32_t peer, uint32_t connection, int is_connector, int port_tag)
 {
     MPIDI_CH3I_Root_t *root = MPL_calloc(1, sizeof(*root), MPL_MEM_DYNAMIC);
     MPIDI_VC_t *vc = MPL_malloc(sizeof(*vc), MPL_MEM_DYNAMIC);
@@ -53,6 +54,7 @@ static MPIDI_VC_t *make_root(uint32_t peer, uint32_t connection, int is_connecto
     root->vc = vc;
     root->connection = connection;
     root->is_connector = is_connector;
+    root->port_tag = port_tag;
     vc->ch.peer = peer;
     vc->ch.is_introduced = TRUE;
     vc->ch.root = root;
@@ -88,7 +90,7 @@ int MPIDI_CH3_Connect_to_root(const char *port_name, MPIDI_VC_t ** new_vc)
     MPIR_ERR_CHKANDJUMP1(peer == (uint32_t) MPIR_Process.rank, mpi_errno, MPI_ERR_PORT,
                          "**ch3|offload|worlds", "**ch3|offload|worlds %s",
                          "a process cannot connect to a port of its own");
-    *new_vc = make_root(peer, header.connection, TRUE);
+    *new_vc = make_root(peer, header.connection, TRUE, header.port_tag);
     MPIR_ERR_CHKANDJUMP(*new_vc == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
     if (MPIDI_CH3I_Must_root_wait(*new_vc)) {
         mpi_errno = MPIDI_CH3I_Keep_root_packet(*new_vc, &header, sizeof(header));
@@ -183,7 +185,7 @@ int MPIDI_CH3I_Take_root(uint32_t peer, const void *bytes, size_t length, MPIDI_
     if (header.kind == GREETING)
         goto fn_exit;
     if (header.kind == CONNECT) {
-        *vc = make_root(peer, header.connection, FALSE);
+        *vc = make_root(peer, header.connection, FALSE, header.port_tag);
         MPIR_ERR_CHKANDJUMP(*vc == NULL, mpi_errno, MPI_ERR_NO_MEM, "**nomem");
         mpi_errno = MPIDI_CH3I_Acceptq_enqueue(*vc, header.port_tag);
         MPIR_ERR_CHECK(mpi_errno);
@@ -226,6 +228,14 @@ static MPIDI_CH3I_Port_connreq_t *request_of(MPIDI_VC_t * vc)
     return MPIR_Object_get_ref(vc) == 0 ? vc->connreq_obj : NULL;
 }
 
+/* The context id of the communicator that CH3 makes for two roots, which is in no list in MPICH 5.0. */
+static int context_of(const MPIDI_CH3I_Root_t * root)
+{
+    int context_id = root->port_tag << MPIR_CONTEXT_PREFIX_SHIFT;
+
+    return MPIR_CONTEXT_SET_FIELD(DYNAMIC_PROC, context_id, 1);
+}
+
 /* The other root is dead. Who waits for it in MPI_Comm_connect, MPI_Comm_accept or, after a connect that has
  * timed out, in MPI_Finalize must not. */
 static int break_root(MPIDI_VC_t * vc)
@@ -240,7 +250,8 @@ static int break_root(MPIDI_VC_t * vc)
         mpi_errno = end_root(vc);
         MPIR_ERR_CHECK(mpi_errno);
     } else {
-        MPIDI_CH3U_Complete_posted_with_error(vc);
+        if (MPIR_Object_get_ref(vc) > 0)
+            MPIDI_CH3I_Fail_receives(context_of(vc->ch.root), 0);
         if (request != NULL && request->stat == MPIDI_CH3I_PORT_CONNREQ_INITED && vc->ch.root->is_connector)
             MPIDI_CH3I_PORT_CONNREQ_SET_STAT(request, ERR_CLOSE);
         if (request != NULL && (request->stat == MPIDI_CH3I_PORT_CONNREQ_ACCEPT ||

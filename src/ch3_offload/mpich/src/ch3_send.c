@@ -204,7 +204,7 @@ int MPIDI_CH3I_Isend_self(const void *buf, MPI_Aint count, MPI_Datatype datatype
 int MPIDI_CH3I_Send_to_module(const void *buf, MPI_Aint count, int rank, MPIR_Comm * comm, int request_to_own,
                               MPIR_Request ** request)
 {
-    const MPI_Datatype datatype = MPI_BYTE;
+    const MPI_Datatype datatype = MPIR_BYTE_INTERNAL;
     const int tag = 0;
     const int context_offset = 0;
     int mpi_errno = MPI_SUCCESS;
@@ -286,7 +286,9 @@ static int offload_cancel_send(MPIDI_VC_t * vc, MPIR_Request * sreq)
         mpi_errno = cancel_decided(sreq, FALSE);
         goto fn_exit;
     }
-    match = MPIDI_CH3I_Match(sreq->dev.match.parts.context_id, sreq->comm->rank, sreq->dev.match.parts.tag);
+    /* A request's context id has as few bits as it needs, and may have a sign. */
+    match = MPIDI_CH3I_Match(sreq->dev.match.parts.context_id & ((1 << MPIR_CONTEXT_ID_BITS) - 1),
+                             sreq->comm->rank, sreq->dev.match.parts.tag);
     progressed = ch3_offload_cancel_send(MPIDI_CH3I_channel, sreq->ch.is_pending ? sreq->ch.operation : 0,
                                          MPIDI_CH3I_Peer(vc), match, sreq->handle, sreq);
     if (progressed != CH3_OFFLOAD_PENDING) {

@@ -384,13 +384,13 @@ void MPIDI_CH3I_Segment_share(MPIR_Comm * node, MPIDI_CH3I_Segment * segment, vo
     if (node->rank != 0 && *failure == 0)
         listener = make_listener(own);
     note(failure, own->failure);
-    error = MPIDI_CH3I_Allgather(recipients, sizeof(*recipients), MPI_BYTE, node);
+    error = MPIDI_CH3I_Allgather(recipients, sizeof(*recipients), MPIR_BYTE_INTERNAL, node);
     MPIR_ERR_ADD(*mpi_errno, error);
     if (node->rank == 0 && *mpi_errno == MPI_SUCCESS && all_ready(recipients, node->local_size)) {
         note(failure, make_segment(segment, recipients, node->local_size));
         is_made = *failure == 0;
     }
-    error = MPIDI_CH3I_Bcast(&is_made, 1, MPI_INT, 0, node);
+    error = MPIDI_CH3I_Bcast(&is_made, 1, MPIR_INT_INTERNAL, 0, node);
     MPIR_ERR_ADD(*mpi_errno, error);
     if (node->rank != 0 && *mpi_errno == MPI_SUCCESS && is_made)
         note(failure, take_segment(segment, listener, own->token));

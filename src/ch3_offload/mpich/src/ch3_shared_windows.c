@@ -94,7 +94,7 @@ int MPIDI_CH3I_Agree(MPIR_Comm * comm, MPIDI_CH3I_Worst_t * worst)
     int mpi_errno = MPI_SUCCESS;
 
     worst->rank = comm->rank;
-    mpi_errno = MPIDI_CH3I_Allreduce(worst, 1, MPI_2INT, MPI_MAXLOC, comm);
+    mpi_errno = MPIDI_CH3I_Allreduce(worst, 1, MPIR_2INT32, MPI_MAXLOC, comm);
     MPIR_ERR_CHECK(mpi_errno);
 
   fn_exit:
@@ -156,7 +156,7 @@ int MPIDI_CH3I_Win_gather_info(void *base, MPI_Aint size, int disp_unit, MPIR_In
     win->base = base;
     number = MPIDI_CH3I_Window_expose(win);
     all[comm->rank].number = number;
-    mpi_errno = MPIDI_CH3I_Allgather(all, 5, MPI_AINT, comm);
+    mpi_errno = MPIDI_CH3I_Allgather(all, 5, MPIR_AINT_INTERNAL, comm);
     MPIR_ERR_CHECK(mpi_errno);
     for (i = 0; i < comm->local_size; i++) {
         win->basic_info_table[i].base_addr = MPIR_Aint_to_ptr(all[i].base);
@@ -224,7 +224,7 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
                          comm->local_size - node_size);
     /* So on all ranks: no node has two of them. */
     if ((win->create_flavor == MPI_WIN_FLAVOR_ALLOCATE && !win->info_args.alloc_shm) ||
-        comm->hierarchy_kind != MPIR_COMM_HIERARCHY_KIND__PARENT)
+        !MPIR_Comm_is_parent_comm(comm))
         goto not_shared;
 
     if (node != NULL) {
@@ -243,7 +243,7 @@ int MPIDI_CH3I_Win_allocate(MPI_Aint size, int disp_unit, MPIR_Info * info, MPIR
 
     if (node != NULL) {
         sizes[node->rank] = size;
-        error = MPIDI_CH3I_Allgather(sizes, 1, MPI_AINT, node);
+        error = MPIDI_CH3I_Allgather(sizes, 1, MPIR_AINT_INTERNAL, node);
         MPIR_ERR_ADD(mpi_errno, error);
         win->ch.segment.bytes = segment_bytes(win, sizes, node_size);
         if (win->ch.segment.bytes == 0)
@@ -323,7 +323,7 @@ int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
     lowest[0] = source == NULL || offsets == NULL || win->shm_base_addrs == NULL ? 0 :
         (int64_t) source->ch.segment.number;
     lowest[1] = -lowest[0];
-    mpi_errno = MPIDI_CH3I_Allreduce(lowest, 2, MPI_INT64_T, MPI_MIN, node);
+    mpi_errno = MPIDI_CH3I_Allreduce(lowest, 2, MPIR_INT64, MPI_MIN, node);
     MPIR_ERR_CHECK(mpi_errno);
     if (lowest[0] == 0 || lowest[0] != -lowest[1]) {
         MPL_free(win->shm_base_addrs);
@@ -332,7 +332,7 @@ int MPIDI_CH3I_Win_detect(MPIR_Win ** win_ptr)
     }
 
     offsets[node->rank] = (char *) win->base - (char *) source->ch.segment.address;
-    mpi_errno = MPIDI_CH3I_Allgather(offsets, 1, MPI_AINT, node);
+    mpi_errno = MPIDI_CH3I_Allgather(offsets, 1, MPIR_AINT_INTERNAL, node);
     MPIR_ERR_CHECK(mpi_errno);
     for (i = 0; i < node->local_size; i++)
         win->shm_base_addrs[i] = (char *) source->ch.segment.address + offsets[i];
@@ -366,7 +366,7 @@ int MPIDI_CH3I_Win_shared_query(MPIR_Win * win, int rank, MPI_Aint * size, int *
             rank = i;
     if (rank == MPI_PROC_NULL)
         goto fn_exit;
-    node_rank = win->shm_allocated ? win->comm_ptr->intranode_table[rank] : -1;
+    node_rank = win->shm_allocated ? MPIDI_CH3I_NODE_RANK(win->comm_ptr, rank) : -1;
     if (node_rank >= 0 || rank == win->comm_ptr->rank) {
         *size = win->basic_info_table[rank].size;
         *disp_unit = win->basic_info_table[rank].disp_unit;

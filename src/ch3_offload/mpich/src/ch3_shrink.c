@@ -29,10 +29,13 @@ static int tag_after(uint32_t number)
     return number % 2 == 0 ? MPIR_AGREE_TAG : MPIR_SHRINK_TAG;
 }
 
+/* Its node-local and inter-node parts are made after it, since MPICH 5.0 before it. */
 void MPIDI_CH3I_Note_created(MPIR_Comm * comm)
 {
     making_t *making;
 
+    if (MPIR_CONTEXT_READ_FIELD(SUBCOMM, comm->context_id) != 0)
+        return;
     for (making = makings; making != NULL; making = making->next)
         if (making->comm == NULL && pthread_equal(making->thread, pthread_self()))
             making->comm = comm;
@@ -147,10 +150,10 @@ int MPIDI_CH3I_Comm_shrink(MPIR_Comm * comm, MPIR_Comm ** new_comm)
     int has_failed_more = TRUE;
     agreements_t *all;
     char *failed;
-    MPIR_CHKLMEM_DECL(1);
+    MPIDI_CH3I_CHKLMEM_DECL();
 
     *new_comm = NULL;
-    MPIR_CHKLMEM_MALLOC(failed, char *, comm->local_size, mpi_errno, "failed processes", MPL_MEM_COMM);
+    MPIDI_CH3I_CHKLMEM_MALLOC(failed, comm->local_size);
     mpi_errno = MPIDI_CH3I_Come_to_decision(comm, 1, &all);
     MPIR_ERR_CHECK(mpi_errno);
     while (has_failed_more) {

@@ -232,9 +232,9 @@ static int move(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I_Buffer_t * 
     if (op == NULL)
         return MPIDI_CH3I_No_memory();
     if (source != NULL && (from = in_place(source, CH3_OFFLOAD_WINDOW_SOURCE)) == NULL)
-        mpi_errno = stage_source(op, source, bytes, MPI_BYTE, bytes, &from);
+        mpi_errno = stage_source(op, source, bytes, MPIR_BYTE_INTERNAL, bytes, &from);
     if (result != NULL && (to = in_place(result, CH3_OFFLOAD_WINDOW_RESULT)) == NULL)
-        mpi_errno = stage_result(op, result, bytes, MPI_BYTE, bytes, &to);
+        mpi_errno = stage_result(op, result, bytes, MPIR_BYTE_INTERNAL, bytes, &to);
     parts_begin(&parts, op, &action, from, to);
     runs_begin(&runs, win, rank, displacement, count, type);
     while (mpi_errno == MPI_SUCCESS && bytes > 0 && MPIDI_CH3I_Next_run(&runs, &offset, &length)) {
@@ -293,7 +293,7 @@ static inline int move_near(const MPIDI_CH3I_Buffer_t * source, const MPIDI_CH3I
     if (bytes != MPIR_Datatype_get_basic_size(here->type) * here->count ||
         (win->ch.is_mapped && (offset < 0 || bytes > win->basic_info_table[rank].size - offset)))
         return FALSE;
-    there = (char *) win->shm_base_addrs[win->comm_ptr->intranode_table[rank]] + offset;
+    there = (char *) win->shm_base_addrs[MPIDI_CH3I_NODE_RANK(win->comm_ptr, rank)] + offset;
     if (source != NULL)
         ch3_offload_copy(there, source->address, bytes);
     else
@@ -420,7 +420,7 @@ static MPI_Datatype elements_of(MPI_Datatype type, MPI_Op op)
 {
     const MPI_Datatype basic = MPIDI_CH3I_Basic_of(type);
 
-    return (op == MPI_REPLACE || op == MPI_NO_OP) && MPIDI_CH3I_Has_gap(basic) ? MPI_BYTE : basic;
+    return (op == MPI_REPLACE || op == MPI_NO_OP) && MPIDI_CH3I_Has_gap(basic) ? MPIR_BYTE_INTERNAL : basic;
 }
 
 /* `result` NULL: what was there is not wanted. */

@@ -36,21 +36,22 @@ static int complex_type(size_t bytes)
         bytes == 2 * sizeof(long double) ? CH3_OFFLOAD_LONG_DOUBLE_COMPLEX : CH3_OFFLOAD_NO_TYPE;
 }
 
-int MPIDI_CH3I_Pair_type(MPI_Datatype type)
+/* Pairs whose halves are of one type. */
+static int equal_pair(MPI_Datatype type)
 {
+#if MPIDI_CH3I_MPICH_IS(5, 0)
+    MPIR_DATATYPE_REPLACE_BUILTIN(type);
+    switch (HANDLE_IS_BUILTIN(type) ? MPIR_DATATYPE_GET_RAW_INTERNAL(type) : type) {
+        case MPIR_2INT32:
+            return CH3_OFFLOAD_INT_INT;
+        case MPIR_2FLOAT32:
+            return CH3_OFFLOAD_FLOAT_FLOAT;
+        case MPIR_2FLOAT64:
+            return CH3_OFFLOAD_DOUBLE_DOUBLE;
+#else
     switch (type) {
-        case MPI_SHORT_INT:
-            return CH3_OFFLOAD_SHORT_INT;
         case MPI_2INT:
             return CH3_OFFLOAD_INT_INT;
-        case MPI_LONG_INT:
-            return CH3_OFFLOAD_LONG_INT;
-        case MPI_FLOAT_INT:
-            return CH3_OFFLOAD_FLOAT_INT;
-        case MPI_DOUBLE_INT:
-            return CH3_OFFLOAD_DOUBLE_INT;
-        case MPI_LONG_DOUBLE_INT:
-            return CH3_OFFLOAD_LONG_DOUBLE_INT;
 #ifdef HAVE_FORTRAN_BINDING
         case MPI_2INTEGER:
             return CH3_OFFLOAD_INT_INT;
@@ -59,11 +60,59 @@ int MPIDI_CH3I_Pair_type(MPI_Datatype type)
         case MPI_2DOUBLE_PRECISION:
             return CH3_OFFLOAD_DOUBLE_DOUBLE;
 #endif
+#endif
         default:
             return CH3_OFFLOAD_NO_TYPE;
     }
 }
 
+int MPIDI_CH3I_Pair_type(MPI_Datatype type)
+{
+    switch (type) {
+        case MPI_SHORT_INT:
+            return CH3_OFFLOAD_SHORT_INT;
+        case MPI_LONG_INT:
+            return CH3_OFFLOAD_LONG_INT;
+        case MPI_FLOAT_INT:
+            return CH3_OFFLOAD_FLOAT_INT;
+        case MPI_DOUBLE_INT:
+            return CH3_OFFLOAD_DOUBLE_INT;
+        case MPI_LONG_DOUBLE_INT:
+            return CH3_OFFLOAD_LONG_DOUBLE_INT;
+        default:
+            return equal_pair(type);
+    }
+}
+
+#if MPIDI_CH3I_MPICH_IS(5, 0)
+/* The handle says what it is, and how many bytes it has. */
+int MPIDI_CH3I_Element_type(MPI_Datatype type)
+{
+    size_t bytes;
+
+    MPIR_DATATYPE_REPLACE_BUILTIN(type);
+    if (!HANDLE_IS_BUILTIN(type) || (type & MPIR_TYPE_PAIR_MASK))
+        return MPIDI_CH3I_Pair_type(type);
+    bytes = MPIR_Datatype_get_basic_size(type);
+    switch (type & MPIR_TYPE_TYPE_MASK) {
+        case MPIR_TYPE_SIGNED:
+            return MPIDI_CH3I_Integer_type(bytes, TRUE);
+        case MPIR_TYPE_UNSIGNED:
+        case MPIR_TYPE_FORTRAN_LOGICAL:
+            return MPIDI_CH3I_Integer_type(bytes, FALSE);
+        case MPIR_TYPE_FLOAT:  /* as IEEE 754 has it, which a long double may not be */
+            return bytes > sizeof(double) ? CH3_OFFLOAD_NO_TYPE : floating_type(bytes);
+        case MPIR_TYPE_ALT_FLOAT:
+            return bytes == sizeof(long double) ? CH3_OFFLOAD_LONG_DOUBLE : CH3_OFFLOAD_NO_TYPE;
+        case MPIR_TYPE_COMPLEX:
+            return bytes > 2 * sizeof(double) ? CH3_OFFLOAD_NO_TYPE : complex_type(bytes);
+        case MPIR_TYPE_ALT_COMPLEX:
+            return bytes == 2 * sizeof(long double) ? CH3_OFFLOAD_LONG_DOUBLE_COMPLEX : CH3_OFFLOAD_NO_TYPE;
+        default:
+            return CH3_OFFLOAD_NO_TYPE;
+    }
+}
+#else
 #define IS_SIGNED(c_type_) ((c_type_) -1 < (c_type_) 1)
 
 int MPIDI_CH3I_Element_type(MPI_Datatype type)
@@ -96,6 +145,7 @@ int MPIDI_CH3I_Element_type(MPI_Datatype type)
             return MPIDI_CH3I_Pair_type(type);
     }
 }
+#endif
 
 int MPIDI_CH3I_Atomic_of(MPI_Op op, uint8_t * atomic)
 {

@@ -127,7 +127,7 @@ static int gather_names(MPIR_Comm * comm, char *names)
     if (ch3_offload_name(MPIDI_CH3I_channel, names + (size_t) comm->rank * CH3_OFFLOAD_NAME_BYTES, message,
                          sizeof(message)) != 0)
         MPIR_ERR_SET1(mpi_errno, MPI_ERR_OTHER, "**ch3|offload|worlds", "**ch3|offload|worlds %s", message);
-    coll_errno = MPIDI_CH3I_Allgather(names, CH3_OFFLOAD_NAME_BYTES, MPI_CHAR, comm);
+    coll_errno = MPIDI_CH3I_Allgather(names, CH3_OFFLOAD_NAME_BYTES, MPIR_CHAR_INTERNAL, comm);
     MPIR_ERR_CHECK(mpi_errno);
     mpi_errno = coll_errno;
     MPIR_ERR_CHECK(mpi_errno);
@@ -151,10 +151,9 @@ static int share_names(MPIR_Comm * comm)
 {
     int mpi_errno = MPI_SUCCESS;
     char *names;
-    MPIR_CHKLMEM_DECL(1);
+    MPIDI_CH3I_CHKLMEM_DECL();
 
-    MPIR_CHKLMEM_MALLOC(names, char *, (size_t) comm->local_size * CH3_OFFLOAD_NAME_BYTES, mpi_errno, "names",
-                        MPL_MEM_DYNAMIC);
+    MPIDI_CH3I_CHKLMEM_MALLOC(names, (size_t) comm->local_size * CH3_OFFLOAD_NAME_BYTES);
     mpi_errno = gather_names(comm, names);
     MPIR_ERR_CHECK(mpi_errno);
 
@@ -168,7 +167,7 @@ static int share_names(MPIR_Comm * comm)
 /* ---- MPI_Intercomm_create ---- */
 
 /* The process with that number of MPICH's; both sides of a new communicator know it. */
-static MPIDI_VC_t *find_by_lpid(uint64_t lpid)
+static MPIDI_VC_t *find_by_lpid(MPIR_Lpid lpid)
 {
     MPIDI_PG_iterator iterator;
     MPIDI_PG_t *pg;
@@ -178,7 +177,7 @@ static MPIDI_VC_t *find_by_lpid(uint64_t lpid)
     while (MPIDI_PG_Has_next(&iterator)) {
         MPIDI_PG_Get_next(&iterator, &pg);
         for (rank = 0; rank < pg->size; rank++)
-            if ((uint64_t) pg->vct[rank].lpid == lpid)
+            if ((MPIR_Lpid) pg->vct[rank].lpid == lpid)
                 return &pg->vct[rank];
     }
     MPIR_Assert(0);
@@ -186,7 +185,7 @@ static MPIDI_VC_t *find_by_lpid(uint64_t lpid)
 }
 
 /* Whether those of the two groups are all of one world: the same answer on both sides. */
-static int are_of_one_world(MPIR_Comm * comm, const uint64_t * lpids, int count)
+static int are_of_one_world(MPIR_Comm * comm, const MPIR_Lpid * lpids, int count)
 {
     const MPIDI_PG_t *world = comm->dev.vcrt->vcr_table[0]->pg;
     int i;
@@ -202,41 +201,37 @@ static int are_of_one_world(MPIR_Comm * comm, const uint64_t * lpids, int count)
     return TRUE;
 }
 
-/* CH3's finds the processes of the other group. The groups exchange their names: some of their processes may
- * never have met. CH3 compares numbers that each process has for itself to say which group is the low one, so
- * that both may be: the names are the same on both sides. */
-int MPIDI_CH3I_Intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
-                                      int *remote_size, uint64_t ** remote_lpids, int *is_low_group)
+/* CH3 has found the processes of the other group, some of which may never have met some of this one: the
+ * groups exchange their names. MPICH compares numbers that each process has for itself to say which group is
+ * the low one, so that both may be: the names are the same on both sides. */
+static int exchange_names(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader, int tag,
+                          int remote_size, const MPIR_Lpid * remote_lpids, int *is_low_group)
 {
-    enum { TAG = 0 };
     MPIR_Errflag_t flag ATTRIBUTE((unused)) = MPIR_ERR_NONE;
     char *names = NULL, *theirs = NULL;
-    int i;
-    MPIR_CHKLMEM_DECL(2);
-    int mpi_errno = MPIDI_CH3I_Stock_intercomm_exchange_map(comm, leader, peer_comm, remote_leader,
-                                                            remote_size, remote_lpids, is_low_group);
+    int i, mpi_errno = MPI_SUCCESS;
+    MPIDI_CH3I_CHKLMEM_DECL();
 
-    MPIR_ERR_CHECK(mpi_errno);
-    if (are_of_one_world(comm, *remote_lpids, *remote_size))
+    if (are_of_one_world(comm, remote_lpids, remote_size)) {
+        *is_low_group = (MPIR_Lpid) comm->dev.vcrt->vcr_table[0]->lpid < remote_lpids[0];
         goto fn_exit;
-    MPIR_CHKLMEM_MALLOC(names, char *, (size_t) comm->local_size * CH3_OFFLOAD_NAME_BYTES, mpi_errno, "names",
-                        MPL_MEM_DYNAMIC);
-    MPIR_CHKLMEM_MALLOC(theirs, char *, (size_t) * remote_size * CH3_OFFLOAD_NAME_BYTES, mpi_errno, "theirs",
-                        MPL_MEM_DYNAMIC);
+    }
+    MPIDI_CH3I_CHKLMEM_MALLOC(names, (size_t) comm->local_size * CH3_OFFLOAD_NAME_BYTES);
+    MPIDI_CH3I_CHKLMEM_MALLOC(theirs, (size_t) remote_size * CH3_OFFLOAD_NAME_BYTES);
     mpi_errno = gather_names(comm, names);
     MPIR_ERR_CHECK(mpi_errno);
     if (comm->rank == leader) {
-        mpi_errno = MPIC_Sendrecv(names, comm->local_size * CH3_OFFLOAD_NAME_BYTES, MPI_CHAR, remote_leader,
-                                  TAG | MPIR_TAG_COLL_BIT, theirs, *remote_size * CH3_OFFLOAD_NAME_BYTES,
-                                  MPI_CHAR, remote_leader, TAG | MPIR_TAG_COLL_BIT, peer_comm,
-                                  MPI_STATUS_IGNORE, MPIDI_CH3I_ERRFLAG_ARG(flag));
+        mpi_errno = MPIC_Sendrecv(names, comm->local_size * CH3_OFFLOAD_NAME_BYTES, MPIR_CHAR_INTERNAL,
+                                  remote_leader, tag, theirs, remote_size * CH3_OFFLOAD_NAME_BYTES,
+                                  MPIR_CHAR_INTERNAL, remote_leader, tag, peer_comm, MPI_STATUS_IGNORE,
+                                  MPIDI_CH3I_ERRFLAG_ARG(flag));
         MPIR_ERR_CHECK(mpi_errno);
     }
-    mpi_errno = MPIDI_CH3I_Bcast(theirs, (MPI_Aint) * remote_size * CH3_OFFLOAD_NAME_BYTES, MPI_CHAR, leader,
-                                 comm);
+    mpi_errno = MPIDI_CH3I_Bcast(theirs, (MPI_Aint) remote_size * CH3_OFFLOAD_NAME_BYTES, MPIR_CHAR_INTERNAL,
+                                 leader, comm);
     MPIR_ERR_CHECK(mpi_errno);
-    for (i = 0; i < *remote_size; i++) {
-        MPIDI_VC_t *vc = find_by_lpid((*remote_lpids)[i]);
+    for (i = 0; i < remote_size; i++) {
+        MPIDI_VC_t *vc = find_by_lpid(remote_lpids[i]);
 
         mpi_errno = learn_name(vc->pg, vc->pg_rank, nth_name(theirs, i));
         MPIR_ERR_CHECK(mpi_errno);
@@ -250,6 +245,42 @@ int MPIDI_CH3I_Intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * 
   fn_fail:
     goto fn_exit;
 }
+
+#if MPIDI_CH3I_MPICH_IS(5, 0)
+/* MPICH asks for it after each exchange, before anything else can happen. */
+static int is_in_low_group;
+
+int MPIDI_CH3I_Intercomm_exchange(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
+                                  int tag, int context_id, int *remote_context_id, int *remote_size,
+                                  MPIR_Lpid ** remote_lpids, int timeout)
+{
+    int mpi_errno = MPIDI_CH3I_Stock_intercomm_exchange(comm, leader, peer_comm, remote_leader, tag,
+                                                        context_id, remote_context_id, remote_size,
+                                                        remote_lpids, timeout);
+
+    return mpi_errno != MPI_SUCCESS ? mpi_errno :
+        exchange_names(comm, leader, peer_comm, remote_leader, tag, *remote_size, *remote_lpids,
+                       &is_in_low_group);
+}
+
+int MPIDI_CH3I_Determine_low_group(MPIR_Lpid remote_lpid ATTRIBUTE((unused)), bool * is_low_group)
+{
+    *is_low_group = is_in_low_group;
+    return MPI_SUCCESS;
+}
+#else
+int MPIDI_CH3I_Intercomm_exchange_map(MPIR_Comm * comm, int leader, MPIR_Comm * peer_comm, int remote_leader,
+                                      int *remote_size, uint64_t ** remote_lpids, int *is_low_group)
+{
+    enum { TAG = 0 };
+    int mpi_errno = MPIDI_CH3I_Stock_intercomm_exchange_map(comm, leader, peer_comm, remote_leader,
+                                                            remote_size, remote_lpids, is_low_group);
+
+    return mpi_errno != MPI_SUCCESS ? mpi_errno :
+        exchange_names(comm, leader, peer_comm, remote_leader, TAG | MPIR_TAG_COLL_BIT, *remote_size,
+                       *remote_lpids, is_low_group);
+}
+#endif
 
 int MPIDI_CH3I_Is_of_one_world(MPIR_Comm * comm)
 {
