@@ -9,6 +9,15 @@ EXTRA_DIST += tools/quickstart
 # For programs under valgrind: docs/valgrind.md.
 dist_pkgdata_DATA += tools/valgrind.supp
 
+# docs/clusters.md.
+modulefilesdir = $(pkgdatadir)/modulefiles
+modulefiles_DATA = tools/modulefiles/ch3-offload
+EXTRA_DIST += tools/modulefile.in
+CLEANFILES += tools/modulefiles/ch3-offload
+tools/modulefiles/ch3-offload: tools/modulefile.in Makefile
+	$(AM_V_GEN)mkdir -p $(@D) && sed -e 's|@prefix[@]|$(prefix)|' -e 's|@bindir[@]|$(bindir)|' \
+	  -e 's|@libdir[@]|$(libdir)|' $(srcdir)/tools/modulefile.in >$@
+
 # The network processor of a node: what NIC=process runs.
 bin_PROGRAMS += tools/ch3-offload-nicd
 tools_ch3_offload_nicd_SOURCES = tools/ch3_offload_nicd.cc

@@ -6,7 +6,7 @@ build_packages=(autoconf automake ca-certificates g++ gcc gettext libcli11-dev l
 check_packages=(clang git groff-base libclang-rt-14-dev libgtest-dev libjemalloc2 libmimalloc2.0 libtcmalloc-minimal4 llvm netpipe-mpich2 procps
   util-linux valgrind busybox-static cpio ibverbs-providers ibverbs-utils iproute2 kmod perftest qemu-system-x86 rdma-core socat)
 # For the part clusters alone.
-cluster_packages=(munge nftables openssh-server slurm-client slurmctld slurmd)
+cluster_packages=(environment-modules munge nftables openssh-server slurm-client slurmctld slurmd)
 
 is_installed() {
   [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
@@ -64,7 +64,8 @@ install_cluster_packages() {
   local package
   command -v dpkg-query >/dev/null || return 0
   for package in "${cluster_packages[@]}"; do
-    is_installed "$package" || missing+=("$package")
+    # Lmod is the other program of that kind, and Debian has one of them at a time.
+    is_installed "$package" || { [[ $package == environment-modules ]] && is_installed lmod; } || missing+=("$package")
   done
   ((${#missing[@]} > 0)) || return 0
   # shellcheck disable=SC2016  # the other shell expands it
