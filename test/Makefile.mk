@@ -29,9 +29,11 @@ script_tests = \
 	test/include_rules \
 	test/instructions/judging_test \
 	test/quickstart/check_parts \
+	test/quickstart/conformance_page \
 	test/quickstart/debian_packages \
 	test/quickstart/mpich_options \
 	test/quickstart/mpich_version \
+	test/quickstart/spack_recipes \
 	test/seeded-faults/apply \
 	test/tools/versions
 dist_check_SCRIPTS += $(script_tests)
