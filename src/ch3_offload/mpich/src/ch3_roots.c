@@ -228,12 +228,18 @@ static MPIDI_CH3I_Port_connreq_t *request_of(MPIDI_VC_t * vc)
     return MPIR_Object_get_ref(vc) == 0 ? vc->connreq_obj : NULL;
 }
 
-/* The context id of the communicator that CH3 makes for two roots, which is in no list in MPICH 5.0. */
-static int context_of(const MPIDI_CH3I_Root_t * root)
+/* Fails what is awaited of the other root. CH3 makes a communicator for the two, which MPICH 5.0 has in no
+ * list. */
+static void fail_receives_from(MPIDI_VC_t * vc)
 {
-    int context_id = root->port_tag << MPIR_CONTEXT_PREFIX_SHIFT;
+#if MPIDI_CH3I_MPICH_IS(5, 0)
+    int context_id = vc->ch.root->port_tag << MPIR_CONTEXT_PREFIX_SHIFT;
 
-    return MPIR_CONTEXT_SET_FIELD(DYNAMIC_PROC, context_id, 1);
+    if (MPIR_Object_get_ref(vc) > 0)
+        MPIDI_CH3I_Fail_receives(MPIR_CONTEXT_SET_FIELD(DYNAMIC_PROC, context_id, 1), 0);
+#else
+    MPIDI_CH3U_Complete_posted_with_error(vc);
+#endif
 }
 
 /* The other root is dead. Who waits for it in MPI_Comm_connect, MPI_Comm_accept or, after a connect that has
@@ -250,8 +256,7 @@ static int break_root(MPIDI_VC_t * vc)
         mpi_errno = end_root(vc);
         MPIR_ERR_CHECK(mpi_errno);
     } else {
-        if (MPIR_Object_get_ref(vc) > 0)
-            MPIDI_CH3I_Fail_receives(context_of(vc->ch.root), 0);
+        fail_receives_from(vc);
         if (request != NULL && request->stat == MPIDI_CH3I_PORT_CONNREQ_INITED && vc->ch.root->is_connector)
             MPIDI_CH3I_PORT_CONNREQ_SET_STAT(request, ERR_CLOSE);
         if (request != NULL && (request->stat == MPIDI_CH3I_PORT_CONNREQ_ACCEPT ||
