@@ -1,6 +1,6 @@
 /* For test/over-mpi/run: the limits of docs/mpi.md: messages of more than 2 GiB, between 2 ranks, and as many
- * communicators and windows as there can be. Of the messages, the sender's memory is one page
- * frame after another of a small file, mapped again and again, so that only the receiver needs the room. */
+ * communicators and windows as there can be. What sends a long message maps one small file again and again, so
+ * that only the receiver needs the room. */
 #define _GNU_SOURCE
 #include "over_mpi.h"
 

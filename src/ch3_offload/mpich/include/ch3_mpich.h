@@ -35,9 +35,13 @@ typedef int MPIR_Errflag_t;
 #define MPIDI_CH3I_ERRFLAG_OF(arg_) MPIR_COLL_ATTR_HAS_ERR(arg_)
 #define MPIDI_CH3I_ERRFLAG_CLASS(flag_) \
     ((flag_) & MPIR_ERR_PROC_FAILED ? MPIX_ERR_PROC_FAILED : MPI_ERR_OTHER)
-#elif MPIDI_CH3I_MPICH_IS(4, 2)
-#define MPIDI_CH3I_ERRFLAG_OF(arg_) (arg_)
+#else
 #define MPIDI_CH3I_ERRFLAG_CLASS(flag_) ((int) (flag_))
+#if MPIDI_CH3I_MPICH_IS(4, 2)
+#define MPIDI_CH3I_ERRFLAG_OF(arg_) (arg_)
+#else
+#define MPIDI_CH3I_ERRFLAG_OF(arg_) (*(arg_))
+#endif
 #endif
 #if MPIDI_CH3I_MPICH_IS(4, 2)
 typedef MPIR_Errflag_t MPIDI_CH3I_Errflag_arg_t;
@@ -47,8 +51,6 @@ typedef MPIR_Errflag_t MPIDI_CH3I_Errflag_arg_t;
 #else
 typedef MPIR_Errflag_t *MPIDI_CH3I_Errflag_arg_t;
 #define MPIDI_CH3I_ERRFLAG_ARG(flag_) (&(flag_))
-#define MPIDI_CH3I_ERRFLAG_OF(arg_) (*(arg_))
-#define MPIDI_CH3I_ERRFLAG_CLASS(flag_) ((int) (flag_))
 #define MPIDI_CH3I_ERRFLAG_NOTE(arg_, flag_) (*(arg_) = (flag_))
 #define MPIDI_CH3I_COMMA_ERRFLAG(flag_) , &(flag_)
 #endif

@@ -37,8 +37,8 @@ MPIR_Sched_cb_t *MPIDI_CH3I_Known_callback(const char *name, MPIR_Sched_cb_t * c
 #define MPID_Comm_set_hints MPIDI_CH3I_Set_comm_hints
 int MPIDI_CH3I_Set_comm_hints(MPIR_Comm * comm, MPIR_Info * info);
 #if MPICH_NUMVERSION >= 40003000
-/* Since 4.0.3, MPICH does not call it for a communicator that is being made: there, as elsewhere, the last
- * argument becomes false. */
+/* Since 4.0.3, MPICH does not call it where this function's last argument is true, which says that the
+ * communicator is being made. Here that argument is always false. */
 #define MPII_Comm_set_hints(comm_, info_, is_new_) \
     MPII_Comm_set_hints(comm_, info_, MPIDI_CH3I_IS_NEW_##is_new_)
 #define MPIDI_CH3I_IS_NEW_true false
