@@ -67,6 +67,15 @@ echo "made in $PWD" >src/include/generated.h
 echo run >>autogen.runs
 END
   chmod +x "$tree/autogen.sh"
+  cat >"$tree/maint/extracterrmsgs" <<'END'
+for (glob("$ARGV[-1]/*.c")) {
+    open(my $file, "<", $_) or die;
+    while (my $line = <$file>) {
+        print STDERR "Invalid argument $1 for the MPI Error class in MPIR_ERR_SET in $_\n"
+            if $line =~ /MPIR_ERR_SET\(mpi_errno, (MY_CLASS\S*),/;
+    }
+}
+END
 }
 
 tree=$work/mpich
@@ -98,6 +107,13 @@ echo '/* older */' >>"$tree/src/mpid/ch3/channels/offload/src/ch3_send.c"
 check "changed code is copied again" "$graft" "$tree"
 check "... and nothing else is done" same "$tree" "$grafted"
 check "autogen ran once" test "$(wc -l <"$tree/autogen.runs")" = 1
+refused=$work/refused
+mkdir -p "$refused"
+cp -r "$glue" "$glue"/../ch3_offload_settings.* "$refused"
+echo 'MPIR_ERR_SET(mpi_errno, MY_CLASS(flag), "**fail");' >>"$refused/mpich/src/ch3_send.c"
+check "an error that MPICH does not take is found before anything changes" says "MY_CLASS(flag)" \
+  env CH3_OFFLOAD_GLUE="$refused/mpich" "$graft" "$tree"
+check "... and nothing is copied" same "$tree" "$grafted"
 echo other >"$tree/.ch3-offload-graft/inputs"
 check "a changed build file renews the graft" "$graft" "$tree"
 check "... which ends the same" same "$tree" "$grafted"

@@ -26,10 +26,13 @@ void MPIDI_CH3I_Barrier_init(void)
 /* One step of a collective operation has ended with mpi_errno: notes an error, and goes on. */
 static void note_error(int mpi_errno, int *all_errors, MPIR_Errflag_t * errflag)
 {
+    int errclass;
+
     if (mpi_errno == MPI_SUCCESS)
         return;
     *errflag = MPIR_ERR_GET_CLASS(mpi_errno) == MPIX_ERR_PROC_FAILED ? MPIR_ERR_PROC_FAILED : MPIR_ERR_OTHER;
-    MPIR_ERR_SET(mpi_errno, MPIDI_CH3I_ERRFLAG_CLASS(*errflag), "**fail");
+    errclass = MPIDI_CH3I_ERRFLAG_CLASS(*errflag);
+    MPIR_ERR_SET(mpi_errno, errclass, "**fail");
     MPIR_ERR_ADD(*all_errors, mpi_errno);
 }
 
@@ -59,6 +62,7 @@ static int hear(MPIR_Comm * comm, int rank, MPIR_Errflag_t * errflag ATTRIBUTE((
 static int barrier_in_two_turns(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
 {
     int mpi_errno = MPI_SUCCESS;
+    int errclass;
     int i;
 
     if (comm->rank == 0) {
@@ -71,8 +75,9 @@ static int barrier_in_two_turns(MPIR_Comm * comm, MPIR_Errflag_t * errflag)
         if (GOES_ON(mpi_errno))
             note_error(hear(comm, 0, errflag), &mpi_errno, errflag);
     }
+    errclass = MPIDI_CH3I_ERRFLAG_CLASS(*errflag);
     if (mpi_errno == MPI_SUCCESS && *errflag != MPIR_ERR_NONE)
-        MPIR_ERR_SET(mpi_errno, MPIDI_CH3I_ERRFLAG_CLASS(*errflag), "**coll_fail");
+        MPIR_ERR_SET(mpi_errno, errclass, "**coll_fail");
     return mpi_errno;
 }
 
