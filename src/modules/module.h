@@ -36,6 +36,9 @@ struct ModulePlace {
 /// What an instruction may take, on the average of an activation: many work inside C. Nanoseconds.
 inline constexpr std::uint64_t kModuleInstructionNs = 250;
 
+/// What an activation of few instructions may take, too: page faults and interrupts are in its time. Nanoseconds.
+inline constexpr std::uint64_t kLeastActivationNs = 10'000'000;
+
 struct ModuleBudgets {
   std::size_t memory_bytes = std::size_t{1} << 20;  ///< Of its Lua state.
   std::size_t block_bytes =

@@ -14,7 +14,7 @@ ModuleBudgets budgets_of(const EngineConfig& config) noexcept {
   ModuleBudgets budgets;
   budgets.memory_bytes = config.program_memory_bytes;
   budgets.instructions = config.program_instructions;
-  budgets.activation_ns = config.program_instructions * kModuleInstructionNs;
+  budgets.activation_ns = std::max(config.program_instructions * kModuleInstructionNs, kLeastActivationNs);
   budgets.time_percent = config.program_time_percent;
   return budgets;
 }

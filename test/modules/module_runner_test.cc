@@ -136,6 +136,8 @@ TEST(ModuleBudgetsOfAnEngine, AreTheUsualOnesAndTheTimeOfItsInstructions) {
   EXPECT_EQ(budgets_of(config).time_percent, ModuleBudgets().time_percent);
   config.program_instructions *= 3;
   EXPECT_EQ(budgets_of(config).activation_ns, 3 * ModuleBudgets().activation_ns);
+  config.program_instructions = 1000;
+  EXPECT_EQ(budgets_of(config).activation_ns, kLeastActivationNs);
 }
 
 TEST_P(ModulesOf, BroadcastMessagesOfEveryLength) {

@@ -35,6 +35,11 @@ if test "X$with_datatype_engine" = "Xyaksa" ; then
     AC_MSG_ERROR([ch3:offload does not support --with-datatype-engine=yaksa: use --with-datatype-engine=dataloop])
 fi
 
+dnl Handles of MPI's ABI are not MPICH's.
+if test "X$enable_mpi_abi" = "Xyes" ; then
+    AC_MSG_ERROR([ch3:offload does not support --enable-mpi-abi: leave it out])
+fi
+
 ch3_offload_libdir=""
 case "$with_ch3_offload" in
     no)

@@ -5,10 +5,6 @@
 #ifndef CH3_MPICH_H_INCLUDED
 #define CH3_MPICH_H_INCLUDED
 
-#ifdef BUILD_MPI_ABI
-#error "ch3:offload does not support --enable-mpi-abi"
-#endif
-
 /* Whether this is MPICH major.minor or later. */
 #define MPIDI_CH3I_MPICH_IS(major, minor) (MPICH_NUMVERSION >= (major) * 10000000 + (minor) * 100000)
 
