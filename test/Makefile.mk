@@ -906,6 +906,7 @@ AM_TESTS_ENVIRONMENT = top_srcdir='$(top_srcdir)' top_builddir='$(top_builddir)'
 	export top_srcdir top_builddir CH3_OFFLOAD_SETTINGS_FILE;
 
 EXTRA_DIST += \
+	test/applications \
 	test/bad-input \
 	test/bench \
 	test/check-nodes \

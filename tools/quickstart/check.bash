@@ -270,6 +270,14 @@ check_debian_packages() {
   run_counted debian-packages "$root/test/debian-packages/run" "$packages_dir"
 }
 
+# Programs that Debian has built with its MPICH.
+check_applications() {
+  # shellcheck source=test/applications/programs.bash
+  . "$root/test/applications/programs.bash"
+  install_packages "${application_packages[@]}"
+  script applications
+}
+
 # What the README says under "Into an MPICH tree of your own", word by word, from the tarball. The library's prefix holds
 # another MPICH, which no program may get. The part mpich has built Fortran; this one leaves it out.
 check_own_tree() {
@@ -350,6 +358,7 @@ declare_parts() {
   part mpich-tcp    all   alone  tests-build "MPICH's own tests and NetPIPE between two nodes over TCP" check_mpich_tcp
   part lab          check alone  unit?,tests-build 'RDMA lab: emulated guests with software RoCE' check_lab
   part own-tree     all   alone  dist,mpich  'an MPICH tree of your own, as the README has it' check_own_tree
+  part applications all   alone  mpich       "Debian's programs for MPICH" check_applications
   part debian-packages all alone library      'Debian packages' check_debian_packages
   part soak         all   alone  mpich        'soak' check_soak
   part fuzz         all   alone  asan        'fuzzing' check_fuzz
