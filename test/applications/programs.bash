@@ -55,7 +55,7 @@ close_to() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a != "" && b != 
 scalapack_is_right() {
   case $1 in
     x[CF]btest) says ' 0 FAILED' && says 'final auxiliary test is for BLACS_ABORT' && ! says ' [1-9][0-9]* FAILED' ;;
-    x?hseqr) ((job_status == 0)) && says 'PASSED' && ! says 'FAILED' ;;
+    x?hseqr | x?svd) ((job_status == 0)) && says 'PASSED|Passed' && ! says 'FAILED|Failed' ;;
     *tst) ((job_status == 0)) && says 'END OF TESTS|End of Tests' && ! says 'FAILED|\*{4} *ERROR' ;;
     *) ((job_status == 0)) && says '[1-9][0-9]* tests completed and passed' && says ' 0 tests completed and failed' ;;
   esac
