@@ -56,7 +56,7 @@ scalapack_is_right() {
   case $1 in
     x[CF]btest) says ' 0 FAILED' && says 'final auxiliary test is for BLACS_ABORT' && ! says ' [1-9][0-9]* FAILED' ;;
     x?hseqr | x?svd) ((job_status == 0)) && says 'PASSED|Passed' && ! says 'FAILED|Failed' ;;
-    *tst) ((job_status == 0)) && says 'END OF TESTS|End of Tests' && ! says 'FAILED|\*{4} *ERROR' ;;
+    *tst) ((job_status == 0)) && says 'End of Tests' && ! says 'check: .*FAILED|^ *\| +P[A-Z0-9]+ +[0-9]+ +[0-9]+ +[1-9]' ;;
     *) ((job_status == 0)) && says '[1-9][0-9]* tests completed and passed' && says ' 0 tests completed and failed' ;;
   esac
 }
