@@ -40,6 +40,11 @@ parse_check_options() {
     echo "${0##*/}: --prefix DIR: no MPICH in '$prefix'" >&2
     exit 2
   }
+  begin_checks
+}
+
+# Makes work_dir, which goes with the script, as its job does.
+begin_checks() {
   work_dir=$(mktemp -d "${TMPDIR:-/tmp}/ch3-offload-test.XXXXXX")
   trap end_checks EXIT
   trap 'exit 130' INT

@@ -36,7 +36,8 @@ struct ModulePlace {
 /// What an instruction may take, on the average of an activation: many work inside C. Nanoseconds.
 inline constexpr std::uint64_t kModuleInstructionNs = 250;
 
-/// What an activation of few instructions may take, too: page faults and interrupts are in its time. Nanoseconds.
+/// What an activation of few instructions may take, too: page faults and interrupts are in its time.
+/// Nanoseconds.
 inline constexpr std::uint64_t kLeastActivationNs = 10'000'000;
 
 struct ModuleBudgets {

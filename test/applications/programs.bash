@@ -1,4 +1,4 @@
-# Sourced by run and compare: programs of Debian that load Debian's MPICH, and what shows that their results are right.
+# Sourced by run, compare and test/netpipe/run: programs of Debian that load Debian's MPICH, and what shows that their results are right.
 # Uses work_dir, and start_job and wait_job of test/checks.bash.
 # shellcheck shell=bash
 
