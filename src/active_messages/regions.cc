@@ -97,8 +97,8 @@ int Regions::allocate(std::size_t length, Region*& region) {
   if (length > kMostRegionBytes) return CH3_OFFLOAD_AM_NO_MEMORY;
   Region made;
   const std::size_t bytes = file_bytes(length);
-  Result<FileDescriptor> file = make_shared_file("ch3-offload-region", bytes);
-  if (!file.ok() || !reserve_pages(file.value(), bytes)) return CH3_OFFLOAD_AM_NO_MEMORY;
+  Result<FileDescriptor> file = make_reserved_file("ch3-offload-region", bytes);
+  if (!file.ok()) return CH3_OFFLOAD_AM_NO_MEMORY;
   Result<Mapping> mapping = map_shared(file.value(), bytes, MapAccess::kReadWrite);
   if (!mapping.ok()) return CH3_OFFLOAD_AM_NO_MEMORY;
   made.file = std::move(file.value());

@@ -69,6 +69,14 @@ NicdClient::NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, Kern
   data_.let_others_copy(open_pages(pid));
 }
 
+/// What peers were granted of its memory, they may write to until they have heard of its end.
+NicdClient::~NicdClient() {
+  detach_targets();
+  const std::shared_ptr<const void> memory = data_.shares().leave_mapped();
+  if (parts_.exchange != nullptr) parts_.exchange->keep(memory);
+  parts_.own->client_ended(memory);
+}
+
 bool NicdClient::welcome(NicdWelcome& welcome) noexcept {
   welcome.pid = ::getpid();
   welcome.must_share = !data_.may_copy();

@@ -51,10 +51,7 @@ class NicdClient final : private ClientServices {
   };
   NicdClient(FileDescriptor socket, PortMemory memory, pid_t pid, KernelCopies copies, MemoryCopier& copier,
              Parts parts);
-  ~NicdClient() {
-    detach_targets();
-    parts_.own->client_ended();
-  }
+  ~NicdClient();
   /// Whom its second port knows. Without a book it has none.
   void set_book(std::unique_ptr<ProcessBook> book) noexcept { book_ = std::move(book); }
 

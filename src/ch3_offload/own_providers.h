@@ -28,8 +28,11 @@ class OwnProviders {
   /// Errors as those of make_lone_providers(): nothing is made then. REQUIRES: nothing was. `log`: until
   /// client_ended(). Throws std::bad_alloc.
   std::optional<Error> make(const UserKey& key, const LoneLog& log);
-  /// Nobody hears any more what they log.
-  void client_ended() noexcept { log_ = {}; }
+  /// Nobody hears any more what they log. `memory` keeps what the client has registered, until they have left.
+  void client_ended(std::shared_ptr<const void> memory) noexcept {
+    log_ = {};
+    memory_ = std::move(memory);
+  }
   bool are_made() const noexcept { return !silenced_.empty(); }
 
   /// For the client's engine. They outlive it.
@@ -48,6 +51,7 @@ class OwnProviders {
   const std::uint32_t first_peer_;
   LoneLog log_;
   Silence silence_;
+  std::shared_ptr<const void> memory_;
   std::vector<std::unique_ptr<Provider>> providers_;
   std::vector<std::unique_ptr<Provider>> silenced_;  ///< Of providers_.
 };

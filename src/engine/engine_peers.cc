@@ -315,7 +315,7 @@ bool Engine::forget_peer(PeerId id) noexcept {
     if (peer->state != PeerState::kFailed) return false;
     state.purge_messages_of(*peer);
     if (peer->news_hook.linked() || peer->active_hook.linked() || peer->credit_hook.linked() ||
-        peer->borrower_hook.linked())
+        peer->borrower_hook.linked() || peer->taken_messages > 0)
       return false;
     peer->books = &peer->own_books;
     peer->lane = nullptr;

@@ -24,8 +24,7 @@ bool Engine::next_program_message(const MatchKey& key, MessageId& message, PeerI
   State& state = *state_;
   auto* const found = static_cast<IncomingMessage*>(state.matcher.find_unexpected(key, kIgnoreNothing));
   if (found == nullptr) return false;
-  state.matcher.remove(*found);
-  found->taken = true;
+  state.take(*found);
   message = MessageId{found->pool_id};
   sender = found->peer->id;
   length_bytes = found->total_bytes;

@@ -102,9 +102,8 @@ bool Engine::matched_probe(const MatchKey& key, const MatchKey& ignore, MessageI
   state.trace(TraceEvent::kProbe, state.config.self, 0, found != nullptr);
   if (found == nullptr) return false;
   envelope = {found->key, found->total_bytes, Status::kOk};
-  state.matcher.remove(*found);
+  state.take(*found);
   message = MessageId{found->pool_id};
-  found->taken = true;
   return true;
 }
 

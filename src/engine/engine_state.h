@@ -380,10 +380,17 @@ struct Engine::State final : Sink {
   }
   void drop_payload(IncomingMessage& message) noexcept;  ///< What of it is in a block.
   void deliver_part(IncomingMessage& message, std::span<const std::byte> part) noexcept;
-  /// Takes a message out of the unexpected queue, or from whom matched_probe() gave it to.
+  /// Takes a message out of the unexpected queue for a caller that receives it later.
+  void take(IncomingMessage& message) noexcept {
+    matcher.remove(message);
+    message.taken = true;
+    ++message.peer->taken_messages;
+  }
+  /// Takes a message out of the unexpected queue, or from whom take() gave it to.
   void unlink(IncomingMessage& message) noexcept {
     if (message.taken) {
       message.taken = false;
+      --message.peer->taken_messages;
     } else {
       matcher.remove(message);
     }

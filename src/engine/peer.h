@@ -119,7 +119,8 @@ struct Peer {
   PartOffer offer;                               ///< Such a part that place_packet() has not answered yet.
   IntrusiveList<ReceiveOperation, &ReceiveOperation::peer_hook> receives;
   IntrusiveList<TargetArrival, &TargetArrival::peer_hook> arrivals;  ///< Puts whose data is awaited.
-  std::size_t replies = 0;  ///< Of `outgoing`: replies that the peer awaits.
+  std::size_t taken_messages = 0;  ///< By matched_probe(), and not received: they refer to this.
+  std::size_t replies = 0;         ///< Of `outgoing`: replies that the peer awaits.
 
   ListHook<Peer> active_hook{};    ///< State::active: something waits to leave.
   ListHook<Peer> credit_hook{};    ///< State::credit_due: enough is owed for a message of its own.

@@ -31,15 +31,16 @@ bool ClientShares::share(std::uint64_t address, std::uint64_t length_bytes) noex
     return false;
   }
   const Offer offer = *std::exchange(offer_, std::nullopt);
+  auto& shared = files_->shared;
   const bool is_it = offer.share.address == address && offer.share.length_bytes == length_bytes;
-  if (!is_it || length_bytes == 0 || address > UINT64_MAX - length_bytes || files_.size() >= kMostFiles ||
-      !is_sealed_file(offer.file, length_bytes))
+  if (!is_it || length_bytes == 0 || address > UINT64_MAX - length_bytes ||
+      shared.size() + files_->unshared.size() >= kMostFiles || !is_sealed_file(offer.file, length_bytes))
     return false;
-  const auto next = files_.lower_bound(address);
-  if (next != files_.end() && next->first - address < length_bytes) return false;
-  if (next != files_.begin()) {
-    const auto& [before, mapping] = *std::prev(next);
-    if (address - before < mapping->length_bytes()) return false;
+  const auto next = shared.lower_bound(address);
+  if (next != shared.end() && next->first - address < length_bytes) return false;
+  if (next != shared.begin()) {
+    const auto& [before, file] = *std::prev(next);
+    if (address - before < file.mapping->length_bytes()) return false;
   }
   try {
     Result<Mapping> mapping = map_shared(offer.file, length_bytes, MapAccess::kReadWrite);
@@ -49,23 +50,36 @@ bool ClientShares::share(std::uint64_t address, std::uint64_t length_bytes) noex
       if (watch->is_gone != nullptr) watch->is_gone(watch->context, its->address(), its->length_bytes());
       delete its;
     };
-    files_.emplace_hint(next, address, std::shared_ptr<const Mapping>(mapped.release(), unmap));
+    shared.emplace_hint(next, address, File{std::shared_ptr<const Mapping>(mapped.release(), unmap), {}});
     return true;
   } catch (const std::bad_alloc&) {
     return false;
   }
 }
 
-bool ClientShares::unshare(std::uint64_t address) noexcept { return files_.erase(address) == 1; }
+bool ClientShares::unshare(std::uint64_t address) noexcept {
+  auto file = files_->shared.extract(address);
+  if (file.empty()) return false;
+  std::erase_if(files_->unshared, [](const auto& one) { return one.second.in_use.expired(); });
+  file.mapped().in_use = std::exchange(file.mapped().mapping, nullptr);
+  if (!file.mapped().in_use.expired()) files_->unshared.insert(std::move(file));
+  return true;
+}
 
 ClientShares::Found ClientShares::find(std::uint64_t address, std::uint64_t length_bytes) const noexcept {
-  auto found = files_.upper_bound(address);
-  if (found == files_.begin()) return {};
+  auto found = files_->shared.upper_bound(address);
+  if (found == files_->shared.begin()) return {};
   --found;
-  const std::uint64_t offset = address - found->first;
-  const std::uint64_t file_bytes = found->second->length_bytes();
+  const auto& [begin, file] = *found;
+  const std::uint64_t offset = address - begin;
+  const std::uint64_t file_bytes = file.mapping->length_bytes();
   if (offset >= file_bytes || length_bytes > file_bytes - offset) return {};
-  return {found->second->address() + offset, found->second};
+  return {file.mapping->address() + offset, file.mapping};
+}
+
+std::shared_ptr<const void> ClientShares::leave_mapped() noexcept {
+  for (auto& [address, file] : files_->unshared) file.mapping = file.in_use.lock();
+  return files_;
 }
 
 }  // namespace ch3_offload

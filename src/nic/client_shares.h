@@ -54,16 +54,28 @@ class ClientShares {
 
   Found find(std::uint64_t address, std::uint64_t length_bytes) const noexcept;
 
+  /// The client has gone. All that is mapped stays so as long as what is returned.
+  std::shared_ptr<const void> leave_mapped() noexcept;
+
  private:
   struct Offer {
     NicdShare share;
     FileDescriptor file;
   };
 
+  struct File {
+    std::shared_ptr<const Mapping> mapping;  ///< Null: it is no longer shared.
+    std::weak_ptr<const Mapping> in_use;     ///< Then.
+  };
+  struct Files {
+    std::map<std::uint64_t, File> shared;         ///< By the client's address.
+    std::multimap<std::uint64_t, File> unshared;  ///< That operations still use.
+  };
+
   const FileDescriptor& socket_;
   const std::shared_ptr<Watch> watch_;
   std::optional<Offer> offer_;
-  std::map<std::uint64_t, std::shared_ptr<const Mapping>> files_;  ///< By the client's address.
+  std::shared_ptr<Files> files_ = std::make_shared<Files>();
 };
 
 }  // namespace ch3_offload

@@ -54,7 +54,7 @@ std::unique_ptr<ExchangePort> Exchange::attach(PeerId rank, TrafficClass traffic
   const auto number = static_cast<std::uint32_t>(numbered_.size());
   std::unique_ptr<ExchangePort> port(new ExchangePort(*this, rank, number, quantum_bytes(traffic_class)));
   if (number <= kMostNumbers) numbered_.push_back(rank);
-  seats_[index] = {port.get(), true};
+  seats_[index] = {port.get(), nullptr, true};
   return port;
 }
 
@@ -129,7 +129,8 @@ void Exchange::take(ExchangeNode& node, const ExchangeFrame& frame, std::span<co
     case ExchangeFrame::Kind::kEnd: return take_end(node, source, frame.destination());
     case ExchangeFrame::Kind::kEnded: {
       ExchangePort* const here = port(frame.destination());
-      ExchangeEndpoint* const peer = here == nullptr ? nullptr : here->find(source);
+      if (here == nullptr) return hear_last_of(node, source, frame.destination());
+      ExchangeEndpoint* const peer = here->find(source);
       if (peer == nullptr || peer->node != &node || !peer->ends) return;
       peer->writes_no_more = true;
       return here->go_on_ending(*peer);
@@ -148,7 +149,7 @@ void Exchange::take_end(ExchangeNode& node, PeerId source, PeerId destination) {
       last->must_answer = true;
     else
       tell(node, ExchangeFrame::Kind::kEnded, destination, source);
-    return;
+    return hear_last_of(node, source, destination);
   }
   ExchangeEndpoint& peer = here->find_or_make(source);
   if (peer.is_known ? peer.node != &node : was_here(source))
@@ -211,6 +212,7 @@ void Exchange::on_peer_down(PeerId leader, Status reason) noexcept {
     for (const auto& peer : seat.port->peers_)
       if (peer != nullptr && peer->node == node) seat.port->put_end(*peer, reason);
   }
+  clear_remains({});
 }
 
 // What leaves.

@@ -26,6 +26,10 @@
 // others. Where several send to one node and it has no room for all, they take turns: deficit round robin
 // (Shreedhar, Varghese, 1995), in which each may send about quantum_bytes() a round.
 //
+// Others write to the landings of a process that dies until they have heard of it. What it had registered
+// with the network stays so, and its memory mapped, until each of them has said that it writes no more, or is
+// down (ExchangeRemains). Taken back at once, it would end the connection of the two nodes.
+//
 // Whose bytes are trusted: frames come from processors that know the job's secret, and are checked.
 //
 // Threads: one at a time. Allocation: the blocks of messages are kept (PayloadBlocks); first
@@ -43,6 +47,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -191,10 +196,26 @@ struct ExchangeEndpoint final : Endpoint {
   ExchangeItem end;
 };
 
+/// Memory that a process has registered with the network. By key and address: reading needs no key.
+using ExchangeRegions = std::map<std::pair<RemoteKey, std::byte*>, MemoryRegion>;
+
+/// What a process that has gone leaves, while others may write to its memory, or parts of its writes are
+/// under way.
+struct ExchangeRemains {
+  PeerId rank{};
+  std::vector<std::unique_ptr<ExchangeEndpoint>> peers;  ///< By rank, as it knew them.
+  ExchangeRegions regions;
+  std::shared_ptr<const void> memory;  ///< Keeps what they lie in.
+  std::unique_ptr<ExchangeRemains> next;
+};
+
 class ExchangePort final : public Provider, public ClientOutlet {
  public:
   /// The process has gone. Its peers take what it sent, then on_peer_down().
   ~ExchangePort() override;
+  /// The process has gone, and `memory` keeps what it has registered: until this port's peers write there no
+  /// more.
+  void keep(std::shared_ptr<const void> memory) noexcept { memory_ = std::move(memory); }
 
   const Capabilities& capabilities() const noexcept override { return capabilities_; }
   std::string local_address() const override;
@@ -317,7 +338,10 @@ class ExchangePort final : public Provider, public ClientOutlet {
   const std::int64_t quantum_bytes_;
   Capabilities capabilities_;
   std::vector<std::unique_ptr<ExchangeEndpoint>> peers_;  ///< By rank. Null: no contact.
-  ExchangeItem* first_ = nullptr;                         ///< The inbox, oldest first.
+  ExchangeRegions regions_;
+  std::shared_ptr<const void> memory_;
+  std::unique_ptr<ExchangeRemains> remains_;  ///< Empty: for when the process has gone.
+  ExchangeItem* first_ = nullptr;             ///< The inbox, oldest first.
   ExchangeItem* last_ = nullptr;
   ExchangeItem* held_ = nullptr;      ///< The Sink still reads it.
   std::size_t remote_bytes_ = 0;      ///< Of the inbox: from other nodes.
@@ -406,6 +430,10 @@ class Exchange final : private Sink {
   void free_work(ExchangeWork& work) noexcept;
   ExchangeWork* find_work(PeerId rank, PeerId peer) noexcept;
   void disown_works(ExchangePort& port) noexcept;
+  void take_remains(ExchangePort& port) noexcept;
+  void hear_last_of(ExchangeNode& node, PeerId writer, PeerId of) noexcept;
+  bool is_in_use(const ExchangeRemains& remains) const noexcept;
+  void clear_remains(std::optional<PeerId> rank) noexcept;
   void distrust(ExchangeNode& node) noexcept;
   void flow(ExchangePort& port, ExchangeNode& node) noexcept;
   void go(ExchangePort& port) noexcept;
@@ -417,6 +445,7 @@ class Exchange final : private Sink {
   Provider* const network_;
   struct Seat {
     ExchangePort* port = nullptr;
+    ExchangePort* ended = nullptr;  ///< Instead: its process has gone, and it is not destroyed yet.
     bool was_taken = false;
   };
   std::vector<Seat> seats_;         ///< By rank.
@@ -424,6 +453,7 @@ class Exchange final : private Sink {
   std::deque<ExchangeWork> works_;  ///< Their WorkId is their place.
   ExchangeWork* free_works_ = nullptr;
   std::map<PeerId, ExchangeNode> nodes_;
+  std::unique_ptr<ExchangeRemains> remains_;  ///< A list.
   std::vector<ExchangeNode*> busy_;  ///< Those that the next poll() looks at. Room for all of nodes_.
   std::uint64_t turn_ = 1;           ///< Calls of poll() and one.
   PayloadBlocks blocks_;

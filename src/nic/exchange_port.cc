@@ -26,7 +26,11 @@ std::size_t Exchange::least_slot_bytes() const noexcept {
 }
 
 ExchangePort::ExchangePort(Exchange& exchange, PeerId rank, std::uint32_t number, std::int64_t quantum_bytes)
-    : exchange_(exchange), rank_(rank), number_(number), quantum_bytes_(quantum_bytes) {
+    : exchange_(exchange),
+      rank_(rank),
+      number_(number),
+      quantum_bytes_(quantum_bytes),
+      remains_(std::make_unique<ExchangeRemains>()) {
   capabilities_.name = "nicd";
   capabilities_.max_slot_bytes = Exchange::kLocalSlotBytes;
   capabilities_.write = true;
@@ -51,10 +55,13 @@ ExchangePort::~ExchangePort() {
   }
   exchange_.disown_works(*this);
   exchange_.go(*this);
+  exchange_.take_remains(*this);
 }
 
 void ExchangePort::say_ended() noexcept {
-  if (std::exchange(exchange_.seats_[index_of(rank_)].port, nullptr) == nullptr) return;
+  Exchange::Seat& seat = exchange_.seats_[index_of(rank_)];
+  if (seat.port == nullptr) return;
+  seat.ended = std::exchange(seat.port, nullptr);
   is_silent_ = true;
   for (const auto& peer : peers_)
     if (peer != nullptr && !peer->ends) {

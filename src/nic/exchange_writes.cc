@@ -101,10 +101,19 @@ Status ExchangePort::register_memory(void* address, std::size_t length_bytes, Ac
                                      MemoryRegion& region) noexcept {
   if (exchange_.network_ == nullptr || (access == Access::kWrite && number_ > Exchange::kMostNumbers))
     return Status::kUnsupported;
-  return exchange_.network_->register_memory(address, length_bytes, access, region);
+  const Status status = exchange_.network_->register_memory(address, length_bytes, access, region);
+  if (status != Status::kOk) return status;
+  try {
+    regions_.emplace(std::pair(region.remote_key, region.address), region);
+    return Status::kOk;
+  } catch (const std::bad_alloc&) {
+    exchange_.network_->deregister_memory(region);
+    return Status::kNoMemory;
+  }
 }
 
 void ExchangePort::deregister_memory(MemoryRegion& region) noexcept {
+  regions_.erase(std::pair(region.remote_key, region.address));
   exchange_.network_->deregister_memory(region);
 }
 
@@ -403,6 +412,7 @@ void Exchange::finish(ExchangeWork& work) noexcept {
   }
   const ExchangeWork over = work;
   free_work(work);
+  clear_remains(over.rank);
   if (ExchangeWork* const other = find_work(over.rank, over.peer)) {
     other->must_end |= over.must_end;
     other->must_answer |= over.must_answer;
@@ -428,6 +438,57 @@ void Exchange::disown_works(ExchangePort& port) noexcept {
     work.port = nullptr;
     work.from = nullptr;
     attend(*work.node);
+  }
+}
+
+/// The port goes. What it has registered stays, as long as somebody uses it.
+void Exchange::take_remains(ExchangePort& port) noexcept {
+  const PeerId rank = port.rank_;
+  seats_[index_of(rank)].ended = nullptr;
+  std::unique_ptr<ExchangeRemains> remains = std::move(port.remains_);
+  remains->rank = rank;
+  remains->peers = std::move(port.peers_);
+  remains->regions = std::move(port.regions_);
+  remains->memory = std::move(port.memory_);
+  remains->next = std::exchange(remains_, nullptr);
+  remains_ = std::move(remains);
+  clear_remains(rank);
+}
+
+/// `writer`, of that node, has said that it writes nothing more to memory of `of`, which has gone.
+void Exchange::hear_last_of(ExchangeNode& node, PeerId writer, PeerId of) noexcept {
+  const auto hear = [&](const std::vector<std::unique_ptr<ExchangeEndpoint>>& peers) {
+    ExchangeEndpoint* const peer = index_of(writer) < peers.size() ? peers[index_of(writer)].get() : nullptr;
+    if (peer != nullptr && peer->node == &node) peer->writes_no_more = true;
+  };
+  if (index_of(of) >= seats_.size()) return;
+  if (const ExchangePort* const ended = seats_[index_of(of)].ended) return hear(ended->peers_);
+  for (const ExchangeRemains* one = remains_.get(); one != nullptr; one = one->next.get())
+    if (one->rank == of) hear(one->peers);
+  clear_remains(of);
+}
+
+bool Exchange::is_in_use(const ExchangeRemains& remains) const noexcept {
+  if (remains.regions.empty()) return false;
+  const auto may_write = [](const auto& peer) {
+    return peer != nullptr && peer->is_known && peer->node != nullptr && !peer->node->is_down &&
+           !peer->writes_no_more;
+  };
+  return std::ranges::any_of(remains.peers, may_write) ||
+         std::ranges::any_of(works_, [&](const ExchangeWork& work) {
+           return work.is_under_way && work.rank == remains.rank;
+         });
+}
+
+/// Of that process, or of all, if nobody uses them any more.
+void Exchange::clear_remains(std::optional<PeerId> rank) noexcept {
+  for (std::unique_ptr<ExchangeRemains>* link = &remains_; *link != nullptr;) {
+    if (((*link)->rank != rank.value_or((*link)->rank)) || is_in_use(**link)) {
+      link = &(*link)->next;
+      continue;
+    }
+    for (auto& [key, region] : (*link)->regions) network_->deregister_memory(region);
+    *link = std::move((*link)->next);
   }
 }
 

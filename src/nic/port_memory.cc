@@ -19,7 +19,7 @@ namespace ch3_offload {
 namespace {
 
 Result<Mapping> make_ring(const char* name, std::size_t ring_bytes, FileDescriptor& file) {
-  Result<FileDescriptor> made = make_shared_file(name, kRingControlBytes + ring_bytes);
+  Result<FileDescriptor> made = make_reserved_file(name, kRingControlBytes + ring_bytes);
   if (!made.ok()) return made.error();
   file = std::move(made.value());
   return map_mirrored(file, kRingControlBytes, ring_bytes);

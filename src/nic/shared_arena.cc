@@ -75,8 +75,8 @@ bool SharedArena::make_file(unsigned order, std::size_t file_bytes) {
 
 /// files_.end(): it cannot be had. Throws std::bad_alloc; then nothing was done.
 SharedArena::Files::iterator SharedArena::map_file(unsigned order, std::size_t file_bytes) {
-  Result<FileDescriptor> file = make_shared_file("ch3-offload-memory", file_bytes);
-  if (!file.ok() || !reserve_pages(file.value(), file_bytes)) return files_.end();
+  Result<FileDescriptor> file = make_reserved_file("ch3-offload-memory", file_bytes);
+  if (!file.ok()) return files_.end();
   Result<Mapping> mapping = map_shared(file.value(), file_bytes, MapAccess::kReadWrite);
   if (!mapping.ok()) return files_.end();
   std::byte* const address = mapping.value().address();

@@ -22,7 +22,8 @@ constexpr std::size_t kBytes = 8192;
 
 class ClientSharesTest : public testing::Test {
  protected:
-  ClientSharesTest() : file_(std::move(make_shared_file("test", kBytes).value())), shares_(socket_.processor) {
+  ClientSharesTest()
+      : file_(std::move(make_shared_file("test", kBytes).value())), shares_(socket_.processor) {
     mapping_ = std::move(map_shared(file_, kBytes, MapAccess::kReadWrite).value());
   }
   std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(mapping_.address()); }
@@ -65,6 +66,30 @@ TEST_F(ClientSharesTest, OnlyWhatIsWhollySharedIsFound) {
   EXPECT_EQ(shares_.find(address() - 1, 2).address, nullptr);
   EXPECT_EQ(shares_.find(address() + kBytes, 0).address, nullptr);
   EXPECT_EQ(shares_.find(address() + 1, UINT64_MAX).address, nullptr);
+}
+
+TEST_F(ClientSharesTest, WhatAClientLeavesStaysMapped) {
+  struct Gone {
+    static void count(void* context, const void*, std::size_t) noexcept { ++*static_cast<int*>(context); }
+  };
+  int gone = 0;
+  std::shared_ptr<const void> left;
+  {
+    ClientShares shares(socket_.processor);
+    shares.watch({&Gone::count, &gone});
+    offer(address(), kBytes, file_.get());
+    ASSERT_TRUE(shares.share(address(), kBytes));
+    {
+      const ClientShares::Found in_use = shares.find(address(), 1);
+      ASSERT_TRUE(shares.unshare(address()));
+      offer(address(), kBytes, file_.get());
+      ASSERT_TRUE(shares.share(address(), kBytes));
+      left = shares.leave_mapped();
+    }
+  }
+  EXPECT_EQ(gone, 0) << "what an operation used, too";
+  left = nullptr;
+  EXPECT_EQ(gone, 2);
 }
 
 /// The file may come before its command is taken, and is kept.
@@ -126,8 +151,8 @@ TEST_F(ClientSharesTest, AFileOfAnotherLengthIsRefused) {
 
 TEST_F(ClientSharesTest, SharedMemoryDoesNotOverlap) {
   ASSERT_TRUE(share(address(), kBytes, file_.get()));
-  for (const std::uint64_t other : {address(), address() - 1, address() + 1, address() - kBytes + 1,
-                                    address() + kBytes - 1})
+  for (const std::uint64_t other :
+       {address(), address() - 1, address() + 1, address() - kBytes + 1, address() + kBytes - 1})
     EXPECT_FALSE(share(other, kBytes, file_.get())) << other - address();
   EXPECT_TRUE(share(address() + kBytes, kBytes, file_.get()));
 }

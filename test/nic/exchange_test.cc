@@ -544,7 +544,9 @@ class ExchangeNetworkWrites : public testing::Test {
   }
   void turn() {
     network_.advance();
-    for (auto& node : nodes_) node->poll();
+    for (auto& node : nodes_) {
+      if (node != nullptr) node->poll();
+    }
     for (std::uint32_t i = 0; i < kProcesses; ++i)
       if (ports_[i] != nullptr) ports_[i]->poll(news_[i], 64);
   }
@@ -621,6 +623,71 @@ TEST_F(ExchangeNetworkWrites, OfAProcessThatDiesAreOverBeforeTheOtherOneHearsOfI
   ports_[0] = nullptr;
   expect_down();
   EXPECT_TRUE(nodes_[0]->at_rest());
+}
+
+/// The memory of a client that has died: how it is kept.
+class Kept {
+ public:
+  Kept(FakeProvider& provider, std::vector<std::byte>& bytes)
+      : memory_(bytes.data(), [this, &provider, &bytes](const void*) {
+          regions_at_end_ = provider.regions();
+          provider.memory_gone(bytes.data(), bytes.size());  // From now on its use is a violation.
+        }) {}
+  std::shared_ptr<const void> give() { return std::move(memory_); }
+  /// How many regions were registered when it was unmapped. Nothing: it is mapped.
+  std::optional<std::size_t> regions_at_end() const { return regions_at_end_; }
+
+ private:
+  std::optional<std::size_t> regions_at_end_;
+  std::shared_ptr<const void> memory_;
+};
+
+TEST_F(ExchangeNetworkWrites, ToAProcessThatHasDiedLandUntilItsPeerHasHeardOfIt) {
+  Kept room(*static_cast<FakeProvider*>(providers_[1].get()), room_);
+  ASSERT_EQ(write(), Status::kOk);
+  ports_[2]->keep(room.give());
+  ports_[2] = nullptr;
+  while (news_[0].down.empty()) {
+    EXPECT_EQ(room.regions_at_end(), std::nullopt);
+    turn();
+  }
+  turns();
+  EXPECT_EQ(room.regions_at_end(), 0u);
+  EXPECT_TRUE(news_[1].down.empty());
+}
+
+/// Its turn is not over: it is destroyed later.
+TEST_F(ExchangeNetworkWrites, ToAProcessThatHasDiedInTheMidstOfItsTurnLandLikewise) {
+  Kept room(*static_cast<FakeProvider*>(providers_[1].get()), room_);
+  ASSERT_EQ(write(), Status::kOk);
+  ports_[2]->say_ended();
+  while (news_[0].down.empty()) turn();
+  turns();
+  ports_[2]->keep(room.give());
+  ports_[2] = nullptr;
+  EXPECT_EQ(room.regions_at_end(), 0u);
+}
+
+TEST_F(ExchangeNetworkWrites, OfAProcessThatDiesReadItsMemoryUntilTheyAreOver) {
+  Kept source(*static_cast<FakeProvider*>(providers_[0].get()), source_);
+  ASSERT_EQ(write(), Status::kOk);
+  ports_[0]->keep(source.give());
+  ports_[0] = nullptr;
+  EXPECT_EQ(source.regions_at_end(), std::nullopt);
+  turns();
+  EXPECT_EQ(source.regions_at_end(), 0u);
+}
+
+TEST_F(ExchangeNetworkWrites, OfANodeThatIsDownNeedNoMemoryOfAProcessThatHasDied) {
+  Kept room(*static_cast<FakeProvider*>(providers_[1].get()), room_);
+  ASSERT_EQ(write(), Status::kOk);
+  ports_[2]->keep(room.give());
+  ports_[2] = nullptr;
+  ports_[0] = nullptr;
+  nodes_[0] = nullptr;
+  providers_[0] = nullptr;
+  turns();
+  EXPECT_EQ(room.regions_at_end(), 0u);
 }
 
 TEST_F(ExchangeNetworkWrites, ToAProcessThatHasDiedEnd) {

@@ -53,7 +53,12 @@ struct Node final : ProcessBook::Listener {
   }
   void on_card(PeerId peer, std::string_view card) noexcept override { engine->introduce(peer, card); }
   void on_replaced(PeerId peer) noexcept override { engine->fail_peer(peer); }
-  bool on_unused(PeerId peer) noexcept override { return engine->forget_peer(peer); }
+  bool on_unused(PeerId peer) noexcept override {
+    ++unused;
+    const bool is_forgotten = engine->forget_peer(peer);
+    forgotten += is_forgotten;
+    return is_forgotten;
+  }
   PeerId find(const Node& other) const {
     PeerId peer{};
     EXPECT_EQ(book->find(other.book->self(), peer), Status::kOk);
@@ -89,6 +94,8 @@ struct Node final : ProcessBook::Listener {
   std::map<std::uint32_t, Status> failed;
   int sends_done = 0;
   int receives_done = 0;
+  int unused = 0;     ///< How often the engine was asked to forget a process.
+  int forgotten = 0;  ///< How often it has.
 };
 
 class IntroducedEngines : public testing::Test {
@@ -212,6 +219,29 @@ TEST_F(IntroducedEngines, AProcessThatHasEndedFailsAndItsSuccessorIsAnotherOne) 
   EXPECT_NE(after, before);
   ASSERT_TRUE(run_until([&] { return a.failed.count(index_of(after)) == 1; }));
   EXPECT_EQ(a.failed[index_of(after)], Status::kUnreachable);
+}
+
+/// As MPI_Mprobe, a sender that ends, MPI_Mrecv.
+TEST_F(IntroducedEngines, AProcessIsNotForgottenWhileSomebodyHasAMessageOfIt) {
+  Node& a = *nodes[0];
+  std::vector<std::byte> sent = pattern(1 << 20, 1), got(1 << 20);
+  send(*nodes[1], a, sent);
+  MessageId message{};
+  Envelope envelope;
+  bool is_taken = false;
+  ASSERT_TRUE(run_until([&] {
+    is_taken =
+        is_taken || a.engine->matched_probe(make_match_key(1, 2, kTag), kIgnoreNothing, message, envelope);
+    return is_taken;
+  }));
+  nodes[1].reset();
+  ASSERT_TRUE(run_until([&] { return a.failed.size() == 1; }));
+  ASSERT_TRUE(run_until([&] { return a.unused > 0; }));
+  EXPECT_EQ(a.forgotten, 0);
+  EXPECT_EQ(a.engine->receive_matched(message, {got.data(), got.size(), nullptr}, nullptr, envelope),
+            Progressed::kDone);
+  EXPECT_EQ(envelope.status, Status::kPeerFailed);
+  EXPECT_TRUE(run_until([&] { return a.forgotten == 1; }));
 }
 
 /// What a process keeps of others does not grow with the number of those that were.

@@ -5,6 +5,8 @@
  *               the ranks use collectives and a window
  *   long S      rank 0 and the last rank send each other messages for S seconds
  *   death       the last rank kills itself; rank 0 waits for a message of it, and must get an error
+ *   midst MODE  the last rank kills itself while it "sends" or "receives" a long message, which rank 0 must get an
+ *               error for. The others of the two nodes exchange messages meanwhile, and afterwards
  *   lost        likewise, but nobody dies: the network goes away. "here" is said when it may
  *   flood       the last rank sends long messages to rank 0 when the network goes away, and must get an error */
 #include <mpi.h>
@@ -102,15 +104,16 @@ static void talk(void)
     MPI_Win_free(&window);
 }
 
-static void exchange_for(double seconds)
+/* Between this rank and `peer`; `first` of them says when it is over. */
+static void exchange_for(double seconds, int first, int peer)
 {
     enum { kLong = 1 << 20 };
     unsigned char *bytes = malloc(kLong);
     double end = MPI_Wtime() + seconds;
-    int goes_on = 1, peer = rank == 0 ? size - 1 : 0;
+    int goes_on = 1;
     for (int i = 0; goes_on; i++) {
         size_t length = i % 50 == 0 ? kLong : 64;
-        if (rank == 0) {
+        if (rank == first) {
             goes_on = MPI_Wtime() < end;
             MPI_Send(&goes_on, 1, MPI_INT, peer, 0, MPI_COMM_WORLD);
             fill(bytes, i, length);
@@ -124,6 +127,35 @@ static void exchange_for(double seconds)
         REQUIRE(holds(bytes, i, length));
     }
     free(bytes);
+}
+
+/* A message that the processors of both nodes move, from memory that they share with their ranks. */
+static void die_in_the_midst(int sends)
+{
+    enum { kLong = 256 << 20 };
+    MPI_Request request;
+    char *bytes;
+    MPI_Alloc_mem(kLong, MPI_INFO_NULL, &bytes);
+    memset(bytes, rank, kLong);
+    int peer = rank == 0 ? size - 1 : 0, is_over = 0, error;
+    if (sends == (rank != 0))
+        MPI_Isend(bytes, kLong, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &request);
+    else
+        MPI_Irecv(bytes, kLong, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &request);
+    if (rank == 0) {
+        error = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        int class;
+        MPI_Error_class(error, &class);
+        REQUIRE(class == MPIX_ERR_PROC_FAILED);
+        printf("done\n");
+        fflush(stdout);
+        return;
+    }
+    double end = MPI_Wtime() + 0.02;
+    while (MPI_Wtime() < end)
+        MPI_Test(&request, &is_over, MPI_STATUS_IGNORE);
+    REQUIRE(!is_over);
+    kill(getpid(), SIGKILL);
 }
 
 /* What a call says that needs the other rank, which cannot be reached. */
@@ -151,7 +183,7 @@ int main(int argc, char **argv)
         if (rank == 0)
             printf("here\n"), fflush(stdout);
         if (rank == 0 || rank == last)
-            exchange_for(atof(argv[2]));
+            exchange_for(atof(argv[2]), 0, rank == 0 ? last : 0);
     } else {
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
         if (rank == last)
@@ -164,6 +196,14 @@ int main(int argc, char **argv)
                 kill(getpid(), SIGKILL);
             if (rank == 0)
                 expect_failure(MPI_Recv(&word, 1, MPI_INT, last, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        } else if (strcmp(mode, "midst") == 0) {
+            if (rank == 0 || rank == last) {
+                die_in_the_midst(strcmp(argv[2], "sends") == 0);
+            } else {
+                exchange_for(2, 1, rank == 1 ? 2 : 1);
+                printf("done\n");
+                fflush(stdout);
+            }
         } else if (strcmp(mode, "lost") == 0) {
             printf("here\n");
             fflush(stdout);

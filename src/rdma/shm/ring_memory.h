@@ -95,6 +95,11 @@ class RingMemory {
     return wanted_bytes;
   }
 
+  /// It has not got that after all.
+  void ungrant(std::size_t window_bytes, std::size_t granted_bytes) noexcept {
+    left_bytes_ += granted_bytes - std::min(granted_bytes, std::max(window_bytes, guaranteed_bytes_));
+  }
+
   /// A ring with such a window is gone.
   void give_back(std::size_t window_bytes) noexcept {
     if (window_bytes > guaranteed_bytes_) left_bytes_ += window_bytes - guaranteed_bytes_;

@@ -37,9 +37,10 @@ void Mapping::reset() noexcept {
   length_bytes_ = 0;
 }
 
-void Mapping::populate(std::size_t offset_bytes, std::size_t length_bytes) const noexcept {
-  // Without it, or without memory, the faults come one by one.
-  static_cast<void>(::madvise(address_ + offset_bytes, length_bytes, MADV_POPULATE_WRITE));
+bool Mapping::populate(std::size_t offset_bytes, std::size_t length_bytes) const noexcept {
+  // EINVAL: the kernel cannot, and the faults come one by one. EFAULT: one would be a SIGBUS.
+  return ::madvise(address_ + offset_bytes, length_bytes, MADV_POPULATE_WRITE) == 0 ||
+         (errno != ENOMEM && errno != EFAULT);
 }
 
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes) {
@@ -56,12 +57,22 @@ Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_byt
   return file;
 }
 
-bool reserve_pages(const FileDescriptor& file, std::size_t length_bytes) noexcept {
+std::optional<Error> reserve_pages(const FileDescriptor& file, std::size_t offset_bytes,
+                                   std::size_t length_bytes) {
   // 2: no promises. Then a page that is missing would end the process that touches it (SIGBUS).
   const FileDescriptor setting(::open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC));
   char mode = '0';
-  if (!setting.valid() || ::read(setting.get(), &mode, 1) != 1 || mode != '2') return true;
-  return ::fallocate(file.get(), 0, 0, static_cast<off_t>(length_bytes)) == 0;
+  if (!setting.valid() || ::read(setting.get(), &mode, 1) != 1 || mode != '2') return {};
+  if (::fallocate(file.get(), 0, static_cast<off_t>(offset_bytes), static_cast<off_t>(length_bytes)) == 0)
+    return {};
+  return system_error("shm: reserving shared memory", ENOMEM);
+}
+
+Result<FileDescriptor> make_reserved_file(const char* name, std::size_t length_bytes) {
+  Result<FileDescriptor> file = make_shared_file(name, length_bytes);
+  if (!file.ok()) return file;
+  if (std::optional<Error> error = reserve_pages(file.value(), 0, length_bytes)) return std::move(*error);
+  return file;
 }
 
 void seal_against_new_writers(const FileDescriptor& file) noexcept {

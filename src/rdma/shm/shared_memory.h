@@ -11,6 +11,8 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
+#include <utility>
 
 #include "rdma/file_descriptor.h"
 #include "rdma/status.h"
@@ -35,8 +37,9 @@ class Mapping {
   void reset() noexcept;
   /// The memory stays mapped, and is nobody's.
   void release() noexcept { address_ = nullptr; }
-  /// Takes the page faults of a part now, if the kernel can do that (Linux 5.14). One system call.
-  void populate(std::size_t offset_bytes, std::size_t length_bytes) const noexcept;
+  /// Takes the page faults of a part now, if the kernel can do that (Linux 5.14). One system call. False:
+  /// there are not so many pages.
+  bool populate(std::size_t offset_bytes, std::size_t length_bytes) const noexcept;
 
  private:
   std::byte* address_ = nullptr;  ///< nullptr: none.
@@ -47,10 +50,13 @@ class Mapping {
 /// error, and not a signal.
 Result<FileDescriptor> make_shared_file(const char* name, std::size_t length_bytes);
 
-/// Sees to it that the pages of such a file are there when they are touched. Has no effect where the kernel
-/// promises more memory than there is (vm.overcommit_memory), as it does for malloc(). False: there are not
-/// so many.
-bool reserve_pages(const FileDescriptor& file, std::size_t length_bytes) noexcept;
+/// Sees to it that pages of such a file are there when they are touched. Has no effect where the kernel
+/// promises more memory than there is (vm.overcommit_memory), as it does for malloc(). kNoMemory: there are
+/// not so many.
+std::optional<Error> reserve_pages(const FileDescriptor& file, std::size_t offset_bytes,
+                                   std::size_t length_bytes);
+/// make_shared_file(), and all of its pages are reserved.
+Result<FileDescriptor> make_reserved_file(const char* name, std::size_t length_bytes);
 
 /// Forbids new writable mappings of the file, if the kernel can do that (Linux 5.1). Existing mappings stay.
 void seal_against_new_writers(const FileDescriptor& file) noexcept;

@@ -92,7 +92,10 @@ bool ShmProvider::widen(ShmEndpoint& peer, std::size_t wanted_bytes) noexcept {
   const std::size_t granted_bytes = memory_.grant(window_bytes, wanted_bytes);
   if (granted_bytes == window_bytes) return false;
   // A ring grows a few times in its life. The faults of its new pages would cost more than this call.
-  peer.out_memory.populate(kRingOffset + window_bytes, granted_bytes - window_bytes);
+  if (!peer.out_memory.populate(kRingOffset + window_bytes, granted_bytes - window_bytes)) {
+    memory_.ungrant(window_bytes, granted_bytes);
+    return false;
+  }
   peer.out.grow(granted_bytes);
   return true;
 }

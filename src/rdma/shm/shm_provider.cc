@@ -63,13 +63,13 @@ std::optional<Error> ShmProvider::set_up() {
     if (!spare.valid()) return system_error("shm: taking a spare descriptor", errno);
   }
 
-  Result<FileDescriptor> file = make_shared_file("ch3-offload-doorbell", kDoorbellBytes);
+  Result<FileDescriptor> file = make_reserved_file("ch3-offload-doorbell", kDoorbellBytes);
   if (!file.ok()) return file.error();
   Result<Mapping> page = map_shared(file.value(), kDoorbellBytes, MapAccess::kReadWrite);
   if (!page.ok()) return page.error();
   seal_against_new_writers(file.value());
   doorbell_ = Doorbell(std::move(page.value()), std::move(file.value()));
-  file = make_shared_file("ch3-offload-activity", kActivityBytes);
+  file = make_reserved_file("ch3-offload-activity", kActivityBytes);
   if (!file.ok()) return file.error();
   page = map_shared(file.value(), kActivityBytes, MapAccess::kReadWrite);
   if (!page.ok()) return page.error();
@@ -176,7 +176,7 @@ void ShmProvider::prepare(PeerId id, std::string_view address) noexcept {
     if (!connect_anew(*peer, *parsed, peer->has_address ? peer->names : PeerNames{config_.self, id})) {
       // The faults of the first lap, and of the chunks: otherwise the first thousands of messages take them.
       const std::size_t begin = peer->chunks.any() ? 0 : kRingOffset;
-      peer->out_memory.populate(begin, kRingOffset + memory_.first_window_bytes() - begin);
+      static_cast<void>(peer->out_memory.populate(begin, kRingOffset + memory_.first_window_bytes() - begin));
       return;
     }
   } catch (const std::bad_alloc&) {
@@ -235,6 +235,9 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
     file = make_shared_file("ch3-offload-ring", file_bytes);
   }
   if (!file.ok()) return file.error();
+  const std::size_t first_byte = memory_.has_chunks() ? 0 : kChunkAreaBytes;
+  const std::size_t needed_bytes = kRingOffset + memory_.guaranteed_bytes() - first_byte;
+  if (std::optional<Error> error = reserve_pages(file.value(), first_byte, needed_bytes)) return error;
   Result<Mapping> memory = map_ring_file(file.value(), config_.ring_bytes);
   if (!memory.ok()) return memory.error();
   peer.out_file = std::move(file.value());
@@ -261,10 +264,9 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
 void ShmProvider::await_travelling(ShmEndpoint& peer) noexcept {
   const Mapping& memory = common_memory(peer);
   if (!peer.in_memory.valid() || !memory.valid()) return;
-  inbound_[peer.inbound].travelling =
-      TravellingRecords(travelling_places_in(memory), peer_keeps_its_connection(peer)
-                                                          ? TravellingKind::kOfMaker
-                                                          : TravellingKind::kOfOther);
+  inbound_[peer.inbound].travelling = TravellingRecords(
+      travelling_places_in(memory),
+      peer_keeps_its_connection(peer) ? TravellingKind::kOfMaker : TravellingKind::kOfOther);
 }
 
 /// Lets housekeeping try again. Does not allocate: connect_anew() made room, or the peer is in connecting_.
@@ -287,8 +289,9 @@ std::optional<Error> ShmProvider::try_connect(ShmEndpoint& peer) {
     peer.out_socket = ForkClosedDescriptor(std::move(socket.value()));
   }
   Result<ConnectProgress> progress = connect_to(peer.out_socket, peer.address);
-  if (!progress.ok()) return progress.error();
-  if (progress.value() == ConnectProgress::kBacklogFull) {
+  if (!progress.ok() && progress.error().status != Status::kNoMemory) return progress.error();
+  if (!progress.ok()) log_shortage("connecting to a local process", progress.error().error_number);
+  if (!progress.ok() || progress.value() == ConnectProgress::kBacklogFull) {
     try_connect_later(peer);
     return {};
   }

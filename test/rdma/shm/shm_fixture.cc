@@ -4,9 +4,12 @@
 
 #include <dlfcn.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cstdarg>
 
@@ -15,6 +18,8 @@ namespace ch3_offload {
 Failure failing_poll;
 Failure failing_copy;
 Failure failing_read;
+Failure failing_connect;
+Failure failing_populate;
 Failure failing_send;
 Failure failing_watch;
 int opened_to_all = 0;
@@ -32,6 +37,8 @@ using namespace ch3_offload;  // NOLINT: of a program's own symbols.
 #endif
 
 namespace {
+
+constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE
 
 template <class Function>
 Function* real(const char* name) noexcept {
@@ -53,6 +60,17 @@ ssize_t sendmsg(int socket, const msghdr* message, int flags) {
   if (failing_send.strikes()) return -1;
   static auto* const call = real<ssize_t(int, const msghdr*, int)>("sendmsg");
   return call(socket, message, flags);
+}
+
+int connect(int socket, const sockaddr* address, socklen_t length) {
+  if (failing_connect.strikes()) return -1;
+  static auto* const call = real<int(int, const sockaddr*, socklen_t)>("connect");
+  return call(socket, address, length);
+}
+
+int madvise(void* address, std::size_t length, int advice) noexcept {
+  if (advice == kPopulateWrite && failing_populate.strikes()) return -1;
+  return static_cast<int>(::syscall(SYS_madvise, address, length, advice));
 }
 
 int epoll_ctl(int epoll, int operation, int descriptor, epoll_event* event) noexcept {

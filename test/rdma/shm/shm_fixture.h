@@ -38,6 +38,8 @@ struct Failure {
 extern Failure failing_poll;
 extern Failure failing_copy;  // process_vm_writev().
 extern Failure failing_read;  // process_vm_readv().
+extern Failure failing_connect;
+extern Failure failing_populate;  // madvise() that takes page faults.
 extern Failure failing_send;
 extern Failure failing_watch;          // epoll_ctl() that adds.
 extern int opened_to_all;              // Calls of prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY).
@@ -71,6 +73,8 @@ class ShmProviderTest : public testing::Test {
   std::uint64_t shortage_limit_ms = ShmConfig{}.shortage_limit_ms;
   std::size_t memory_bytes = ShmConfig{}.memory_bytes;
   void TearDown() override {
+    failing_connect = {};
+    failing_populate = {};
     failing_send = {};
     failing_watch = {};
     failing_read = {};
@@ -185,8 +189,7 @@ class HandMadeSender {
   /// `names`: those that the receiver has for the two. Nothing: they have common numbers.
   HandMadeSender(const std::string& to, PeerId self, PeerId receiver, const ShmAddress& listens_at = {},
                  const std::optional<PeerNames>& names = {}) {
-    const FileDescriptor file =
-        std::move(make_shared_file("test", ring_file_bytes(kLeastRingBytes)).value());
+    const FileDescriptor file = std::move(make_shared_file("test", ring_file_bytes(kLeastRingBytes)).value());
     memory_ = std::move(map_ring_file(file, kLeastRingBytes).value());
     socket_ = std::move(make_socket().value());
     EXPECT_EQ(connect_to(socket_, *ShmAddress::parse(to)).value(), ConnectProgress::kConnected);

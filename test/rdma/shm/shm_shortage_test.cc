@@ -44,6 +44,37 @@ TEST_F(ShmProviderTest, AHelloThatCannotBeSentIsSentLater) {
   }
 }
 
+TEST_F(ShmProviderTest, AConnectionThatTheKernelHasNoMemoryForIsMadeLater) {
+  for (const int error_number : {ENOBUFS, ENOMEM}) {
+    SetUp();
+    for (const PeerId peer : {kA, kB}) sink(peer).events.clear();
+    failing_connect = {error_number, 2};
+    ASSERT_TRUE(connect(kA, kB));
+    ASSERT_EQ(try_send(kA, kB), Status::kOk);
+    ASSERT_TRUE(poll_both_until([&] { return sink(kB).events.size() == 1; }));
+    EXPECT_EQ(sink(kB).events[0].kind, RecordingSink::Kind::kMessage);
+    EXPECT_EQ(sink(kA).events.size(), 0u);
+    EXPECT_EQ(failing_connect.failed, 2);
+  }
+}
+
+TEST_F(ShmProviderTest, ARingThatTheKernelHasNoMemoryForGrowsLater) {
+  memory_bytes = std::size_t{1} << 20;
+  for (const int error_number : {ENOMEM, EFAULT}) {
+    SetUp();
+    sink(kB).events.clear();
+    ASSERT_TRUE(connect(kA, kB));
+    failing_populate = {error_number, 1'000'000};
+    std::size_t sent = 0, more = 0;
+    while (try_send(kA, kB) == Status::kOk) ++sent;
+    EXPECT_GT(failing_populate.failed, 0);
+    failing_populate = {};
+    while (try_send(kA, kB) == Status::kOk) ++more;
+    EXPECT_GT(more, 0u);
+    ASSERT_TRUE(poll_both_until([&] { return sink(kB).events.size() == sent + more; }));
+  }
+}
+
 TEST_F(ShmProviderTest, WhatCameInTheTravellingRecordIsAnsweredThereAfterAShortage) {
   const PeerId from = smaller(), to = greater();
   sink(to).holds = true;

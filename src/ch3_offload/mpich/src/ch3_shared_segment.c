@@ -269,6 +269,22 @@ static int take(int listener, const unsigned char *token)
 
 /* ---- the segment ---- */
 
+/* Where the kernel promises no more memory than there is (vm.overcommit_memory is 2), a page that is missing
+ * would end the process that touches it (SIGBUS). Returns 0, or -1 with errno. */
+static int reserve_pages(int file, size_t bytes)
+{
+    int setting = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+    char mode = '0';
+    int is_known = setting >= 0 && read(setting, &mode, 1) == 1;
+
+    if (setting >= 0)
+        close(setting);
+    if (!is_known || mode != '2' || fallocate(file, 0, 0, (off_t) bytes) == 0)
+        return 0;
+    errno = ENOMEM;
+    return -1;
+}
+
 /* Returns a sealed memfd of that size, or -1 with errno. */
 static int make_file(size_t bytes)
 {
@@ -282,7 +298,8 @@ static int make_file(size_t bytes)
     }
     file = memfd_create("ch3-offload-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file >= 0 && (ftruncate(file, (off_t) bytes) != 0 ||
-                      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
+                      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
+                      reserve_pages(file, bytes) != 0)) {
         int error = errno;
 
         close(file);
