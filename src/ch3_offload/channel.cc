@@ -114,7 +114,7 @@ std::optional<Error> Channel::make_port(const ch3_offload_config_t& config, cons
 
 std::optional<Error> Channel::bind_thread(const NicChoice& nic) {
   NicThread& thread = thread_driver_->thread();
-  if (!nic.warning.empty() && thread.first_to_say()) warn(LogScope::kNode, nic.warning);
+  if (!nic.warning.empty() && NicThread::first_to_say()) warn(LogScope::kNode, nic.warning);
   std::string warning;
   std::optional<Error> error = bind_nic_thread(thread, nic, warning);
   if (!warning.empty()) warn(LogScope::kNode, warning);

@@ -80,8 +80,9 @@ class NicThread {
 
   /// Whether the caller is the thread.
   bool runs_here() const noexcept;
-  /// True for the first caller: it tells the user what concerns the thread and not its works. Any thread.
-  bool first_to_say() noexcept { return !is_said_.exchange(true, std::memory_order_relaxed); }
+  /// True for the first caller in this process: it tells the user what concerns the thread and not its works,
+  /// and is the same when MPI begins again. Any thread.
+  static bool first_to_say() noexcept { return !is_said_.exchange(true, std::memory_order_relaxed); }
   /// Of the commands of its clients that are threads of this process. Constant.
   Fencing fencing() const noexcept { return fencing_; }
 
@@ -114,7 +115,7 @@ class NicThread {
   const Fencing fencing_;
   const FileDescriptor bell_;  ///< An eventfd: ends the thread's sleep.
   std::atomic<bool> ends_{false};
-  std::atomic<bool> is_said_{false};
+  static inline std::atomic<bool> is_said_{false};
   std::mutex changing_;         ///< Held by whoever adds or removes.
   std::array<Works, 2> works_;  ///< One is offered and constant. The other is changed, under changing_.
   std::atomic<const Works*> offered_{&works_[0]};  ///< What the thread is to run. Stored under changing_.

@@ -105,8 +105,7 @@ std::optional<Error> FabricProcess::make_driver() {
   if (!driver.ok()) return driver.error();
   thread_ = std::move(driver.value());
   if (std::optional<Error> error = thread_->start()) return error;
-  if (!nic_.warning.empty() && knows_node_ && thread.value()->first_to_say())
-    say(LogScope::kNode, nic_.warning);
+  if (!nic_.warning.empty() && knows_node_ && NicThread::first_to_say()) say(LogScope::kNode, nic_.warning);
   std::string warning;
   std::optional<Error> error = bind_nic_thread(*thread.value(), nic_, warning);
   if (!warning.empty()) say(LogScope::kNode, warning);
