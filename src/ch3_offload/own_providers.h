@@ -28,7 +28,7 @@ class OwnProviders {
   /// Errors as those of make_lone_providers(): nothing is made then. REQUIRES: nothing was. `log`: until
   /// client_ended(). Throws std::bad_alloc.
   std::optional<Error> make(const UserKey& key, const LoneLog& log);
-  /// Nobody hears any more what they log. `memory` keeps what the client has registered, until they have left.
+  /// Nobody hears any more what they log. `memory` keeps mapped what the client has registered with them.
   void client_ended(std::shared_ptr<const void> memory) noexcept {
     log_ = {};
     memory_ = std::move(memory);
@@ -51,7 +51,7 @@ class OwnProviders {
   const std::uint32_t first_peer_;
   LoneLog log_;
   Silence silence_;
-  std::shared_ptr<const void> memory_;
+  std::shared_ptr<const void> memory_;  ///< Of a client that has ended: peers may still write there.
   std::vector<std::unique_ptr<Provider>> providers_;
   std::vector<std::unique_ptr<Provider>> silenced_;  ///< Of providers_.
 };

@@ -339,7 +339,7 @@ class ExchangePort final : public Provider, public ClientOutlet {
   Capabilities capabilities_;
   std::vector<std::unique_ptr<ExchangeEndpoint>> peers_;  ///< By rank. Null: no contact.
   ExchangeRegions regions_;
-  std::shared_ptr<const void> memory_;
+  std::shared_ptr<const void> memory_;        ///< Of keep().
   std::unique_ptr<ExchangeRemains> remains_;  ///< Empty: for when the process has gone.
   ExchangeItem* first_ = nullptr;             ///< The inbox, oldest first.
   ExchangeItem* last_ = nullptr;

@@ -22,8 +22,7 @@ constexpr std::size_t kBytes = 8192;
 
 class ClientSharesTest : public testing::Test {
  protected:
-  ClientSharesTest()
-      : file_(std::move(make_shared_file("test", kBytes).value())), shares_(socket_.processor) {
+  ClientSharesTest() : file_(std::move(make_shared_file("test", kBytes).value())), shares_(socket_.processor) {
     mapping_ = std::move(map_shared(file_, kBytes, MapAccess::kReadWrite).value());
   }
   std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(mapping_.address()); }
@@ -151,8 +150,8 @@ TEST_F(ClientSharesTest, AFileOfAnotherLengthIsRefused) {
 
 TEST_F(ClientSharesTest, SharedMemoryDoesNotOverlap) {
   ASSERT_TRUE(share(address(), kBytes, file_.get()));
-  for (const std::uint64_t other :
-       {address(), address() - 1, address() + 1, address() - kBytes + 1, address() + kBytes - 1})
+  for (const std::uint64_t other : {address(), address() - 1, address() + 1, address() - kBytes + 1,
+                                    address() + kBytes - 1})
     EXPECT_FALSE(share(other, kBytes, file_.get())) << other - address();
   EXPECT_TRUE(share(address() + kBytes, kBytes, file_.get()));
 }

@@ -5,8 +5,8 @@
  *               the ranks use collectives and a window
  *   long S      rank 0 and the last rank send each other messages for S seconds
  *   death       the last rank kills itself; rank 0 waits for a message of it, and must get an error
- *   midst MODE  the last rank kills itself while it "sends" or "receives" a long message, which rank 0 must get an
- *               error for. The others of the two nodes exchange messages meanwhile, and afterwards
+ *   midst MODE  the last rank kills itself while it "sends" a long message to rank 0, or "receives" one of
+ *               it. Rank 0 must get an error. The others exchange messages meanwhile, and afterwards
  *   lost        likewise, but nobody dies: the network goes away. "here" is said when it may
  *   flood       the last rank sends long messages to rank 0 when the network goes away, and must get an error */
 #include <mpi.h>
@@ -129,7 +129,7 @@ static void exchange_for(double seconds, int first, int peer)
     free(bytes);
 }
 
-/* A message that the processors of both nodes move, from memory that they share with their ranks. */
+/* One side of the long message. `sends`: whether the last rank, which dies, sends it. */
 static void die_in_the_midst(int sends)
 {
     enum { kLong = 256 << 20 };

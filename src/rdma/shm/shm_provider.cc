@@ -264,9 +264,10 @@ std::optional<Error> ShmProvider::make_ring(ShmEndpoint& peer) {
 void ShmProvider::await_travelling(ShmEndpoint& peer) noexcept {
   const Mapping& memory = common_memory(peer);
   if (!peer.in_memory.valid() || !memory.valid()) return;
-  inbound_[peer.inbound].travelling = TravellingRecords(
-      travelling_places_in(memory),
-      peer_keeps_its_connection(peer) ? TravellingKind::kOfMaker : TravellingKind::kOfOther);
+  inbound_[peer.inbound].travelling =
+      TravellingRecords(travelling_places_in(memory), peer_keeps_its_connection(peer)
+                                                          ? TravellingKind::kOfMaker
+                                                          : TravellingKind::kOfOther);
 }
 
 /// Lets housekeeping try again. Does not allocate: connect_anew() made room, or the peer is in connecting_.

@@ -189,7 +189,8 @@ class HandMadeSender {
   /// `names`: those that the receiver has for the two. Nothing: they have common numbers.
   HandMadeSender(const std::string& to, PeerId self, PeerId receiver, const ShmAddress& listens_at = {},
                  const std::optional<PeerNames>& names = {}) {
-    const FileDescriptor file = std::move(make_shared_file("test", ring_file_bytes(kLeastRingBytes)).value());
+    const FileDescriptor file =
+        std::move(make_shared_file("test", ring_file_bytes(kLeastRingBytes)).value());
     memory_ = std::move(map_ring_file(file, kLeastRingBytes).value());
     socket_ = std::move(make_socket().value());
     EXPECT_EQ(connect_to(socket_, *ShmAddress::parse(to)).value(), ConnectProgress::kConnected);
